@@ -1,0 +1,54 @@
+# Everything a person or CI runs. `make demo` and `make test` work on a host with python3 (>= 3.11, venv) and make alone.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest
+
+.PHONY: demo test lint bench test-engines fuzz docs dashboards build clean
+
+demo: $(VENV)/.run
+	$(BIN)/vramscope demo
+
+test: $(VENV)/.dev lint
+	$(PYTEST) -q
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m agent.docs --check
+	$(BIN)/python -m dashboards.build --check
+
+bench: $(VENV)/.dev
+	$(BIN)/python -m benchmarks
+
+test-engines: $(VENV)/.dev
+	$(PYTEST) -q -m engines tests/engines
+
+fuzz: $(VENV)/.dev
+	$(PYTEST) -q -m fuzz
+
+docs: $(VENV)/.dev
+	$(BIN)/python -m agent.docs
+
+dashboards: $(VENV)/.dev
+	$(BIN)/python -m dashboards.build
+
+build: $(VENV)/.dev
+	$(BIN)/python -m build --wheel --outdir dist
+
+clean:
+	rm -rf $(VENV) .cache dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+
+$(VENV)/.run: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml dashboards/requirements.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement dashboards/requirements.txt
+	@touch $@ $(VENV)/.run

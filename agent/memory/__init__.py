@@ -1,0 +1,1 @@
+"""The pure core: budget, breakdown, comparison, history. No I/O, no clock, no knowledge of Prometheus."""

@@ -1,0 +1,1 @@
+"""How each engine turns arguments and memory into a KV pool: one module per engine."""

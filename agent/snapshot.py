@@ -1,0 +1,163 @@
+"""The snapshot: the immutable result of one tick, which every reader shares. Its JSON form is ``vramscope.snapshot/1``."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from collectors.readings import Evidence, MemoryKind, PoolKind, ServerState
+
+SCHEMA: Literal["vramscope.snapshot/1"] = "vramscope.snapshot/1"
+WINDOWS = ("60s", "start")
+
+
+class Component(Struct, frozen=True, kw_only=True):
+    """A named share of a device's memory. ``server`` is empty for the device's own shares."""
+
+    component: str
+    server: str = ""
+    bytes: int
+    budget_bytes: int | None = None
+    evidence: Evidence
+    age_seconds: float
+
+
+class BudgetLine(Struct, frozen=True, kw_only=True):
+    """A prediction for a server on a device: ``bound`` is likely, or low and high where it is a range."""
+
+    server: str
+    component: str
+    bound: Literal["low", "likely", "high"]
+    bytes: int
+
+
+class Rank(Struct, frozen=True, kw_only=True):
+    """Which rank of a server sits on which device."""
+
+    gpu: int
+    uuid: str
+    tp_rank: int
+    pp_rank: int
+    replica: str
+
+
+class Fragmentation(Struct, frozen=True, kw_only=True):
+    """KV-block-internal fragmentation: the share of handed-out KV slots that hold no token, with its bounds."""
+
+    kind: Literal["allocator", "kv_block"]
+    gpu: int | None = None
+    server: str
+    replica: str
+    low: float
+    likely: float | None
+    high: float
+
+
+class Device(Struct, frozen=True, kw_only=True):
+    """One device. ``components`` sum to ``total_bytes`` exactly, or are empty when there is no reading."""
+
+    uuid: str
+    index: int
+    name: str | None
+    driver: str | None
+    memory_kind: MemoryKind
+    total_bytes: int | None
+    free_bytes: int | None
+    age_seconds: float | None
+    headroom_ratio: float | None
+    components: tuple[Component, ...] = ()
+    budget: tuple[BudgetLine, ...] = ()
+    overattributed_bytes: dict[str, int] = {}  # by server, "" for the device's own shares
+    unexplained_bytes: dict[str, int] = {}
+    used_max_bytes: dict[str, int] = {}  # by window: 60s, start
+    free_min_bytes: dict[str, int] = {}
+    forecast: None = None
+    risk: None = None
+
+
+class Pool(Struct, frozen=True, kw_only=True):
+    """One KV pool of one replica. Bytes are of one rank: the smallest decides."""
+
+    replica: str
+    kind: PoolKind
+    capacity_tokens: int | None
+    used_tokens: int | None
+    cached_tokens: int | None
+    free_tokens: int | None
+    available_tokens: int | None
+    used_ratio: float | None
+    pool_bytes: int | None
+    bytes_per_token: int | float | None
+    block_size: int | None
+    growth_tokens_per_second: float | None
+    forecast: None = None
+
+
+class Requests(Struct, frozen=True, kw_only=True):
+    running: int | None
+    waiting: int | None
+
+
+class Counters(Struct, frozen=True, kw_only=True):
+    """Since the engine's start; None is not exported by the engine."""
+
+    preemptions: int | None
+    prompt_tokens: int | None
+    generation_tokens: int | None
+    prefix_hit_tokens: int | None = None
+    prefix_query_tokens: int | None = None
+
+
+class Replica(Struct, frozen=True, kw_only=True):
+    replica: str
+    requests: Requests
+    counters: Counters
+
+
+class Server(Struct, frozen=True, kw_only=True):
+    """One inference server. ``requests`` and ``counters`` sum its replicas."""
+
+    name: str
+    engine: str
+    version: str | None
+    url: str
+    model: str | None
+    state: ServerState
+    age_seconds: float | None
+    started_at: float | None
+    restarts: int
+    devices: tuple[str, ...] = ()
+    ranks: tuple[Rank, ...] = ()
+    pools: tuple[Pool, ...] = ()
+    replicas: tuple[Replica, ...] = ()
+    requests: Requests
+    counters: Counters
+    fragmentation: tuple[Fragmentation, ...] = ()
+    budget_fits: bool | None = None
+    max_request_tokens: int | None = None
+    max_request_bytes: int | None = None
+    notes: tuple[str, ...] = ()
+    risk: None = None
+
+
+class Collector(Struct, frozen=True, kw_only=True):
+    """The health of one source. ``failures`` counts by reason since the agent's start."""
+
+    name: str
+    target: str
+    success: bool
+    age_seconds: float | None
+    error: str | None
+    duration_seconds: float | None
+    last_success_at: float | None  # wall clock
+    failures: dict[str, int] = {}
+
+
+class Snapshot(Struct, frozen=True, kw_only=True):
+    """One tick. ``time`` is wall clock, seconds since the epoch."""
+
+    schema: str = SCHEMA
+    time: float
+    version: str
+    devices: tuple[Device, ...] = ()
+    servers: tuple[Server, ...] = ()
+    collectors: tuple[Collector, ...] = ()

@@ -1,0 +1,147 @@
+"""Frozen values that collectors hand to the core: what was read and when, nothing else.
+
+Bytes are ``int``, durations and times ``float`` seconds, ratios 0-1. ``at`` is the host's monotonic clock at the moment
+of the reading. ``None`` means not known; a value that was not read is never filled in.
+"""
+
+from typing import Any, Literal
+
+from msgspec import Struct
+
+Evidence = Literal["measured", "reported", "computed"]
+MemoryKind = Literal["device", "unified", "mig"]
+PoolKind = Literal["full", "window", "state"]
+ServerState = Literal["loading", "serving", "sleeping", "down"]
+
+
+class Fault(Struct, frozen=True, kw_only=True):
+    """Why something could not be read: ``reason`` is a short word fit for a label, ``message`` one sentence."""
+
+    reason: str
+    message: str
+
+
+class MemoryReading(Struct, frozen=True, kw_only=True):
+    """One answer of the driver about a device. ``reserved_bytes`` is None where only the old (v1) call answers."""
+
+    at: float
+    total_bytes: int
+    free_bytes: int
+    reserved_bytes: int | None = None
+
+
+class ProcessMemory(Struct, frozen=True, kw_only=True):
+    """One process on a device, merged over the compute, graphics and MPS lists. ``used_bytes`` None: the driver hides it."""
+
+    pid: int
+    used_bytes: int | None = None
+
+
+class ProcessesReading(Struct, frozen=True, kw_only=True):
+    """The processes the driver showed at one moment; an empty list is a real answer (another pid namespace)."""
+
+    at: float
+    processes: tuple[ProcessMemory, ...]
+
+
+class DeviceReading(Struct, frozen=True, kw_only=True):
+    """What one device answered. A part that failed is None and its fault says why."""
+
+    index: int
+    uuid: str | None = None
+    name: str | None = None
+    bus_id: str | None = None
+    memory_kind: MemoryKind = "device"
+    memory: MemoryReading | None = None
+    memory_fault: Fault | None = None
+    processes: ProcessesReading | None = None
+    processes_fault: Fault | None = None
+
+
+class NodeReading(Struct, frozen=True, kw_only=True):
+    """One pass over all devices of the host."""
+
+    at: float
+    driver_version: str | None
+    devices: tuple[DeviceReading, ...]
+
+
+class ServerProcess(Struct, frozen=True, kw_only=True):
+    """One process of a server. ``title`` is its command line as shown now; (pid, started_at) survives pid reuse."""
+
+    pid: int
+    started_at: float
+    title: str
+
+
+class ProcessTree(Struct, frozen=True, kw_only=True):
+    """The process that listens on a server's port, first, and all its descendants."""
+
+    at: float
+    processes: tuple[ServerProcess, ...]
+
+
+class PoolReading(Struct, frozen=True, kw_only=True):
+    """One KV pool as the engine reports it, in tokens and blocks of one rank.
+
+    ``used`` is held by live requests. An engine that tells reusable from empty room gives ``cached`` and ``free``; one that
+    does not gives ``available`` (their sum). ``blocks`` includes blocks the engine keeps for itself.
+    """
+
+    replica: str
+    kind: PoolKind = "full"
+    used_ratio: float | None = None
+    capacity_tokens: int | None = None
+    used_tokens: int | None = None
+    cached_tokens: int | None = None
+    free_tokens: int | None = None
+    available_tokens: int | None = None
+    blocks: int | None = None
+    used_blocks: int | None = None
+    block_size_tokens: int | None = None
+    capacity_is_estimate: bool = False
+
+
+class ReplicaReading(Struct, frozen=True, kw_only=True):
+    """Requests and counters of one data-parallel replica. Counters are since the engine's start."""
+
+    replica: str
+    running_requests: int | None = None
+    waiting_requests: int | None = None
+    preemptions: int | None = None
+    prompt_tokens: int | None = None
+    generation_tokens: int | None = None
+    prefix_hit_tokens: int | None = None
+    prefix_query_tokens: int | None = None
+
+
+class ServerReading(Struct, frozen=True, kw_only=True):
+    """What a server's endpoints said at one moment. ``arguments`` uses the names of ``agent.memory.arguments``."""
+
+    at: float
+    engine: str
+    state: ServerState
+    version: str | None = None
+    model: str | None = None
+    started_at: float | None = None  # wall clock
+    pools: tuple[PoolReading, ...] = ()
+    replicas: tuple[ReplicaReading, ...] = ()
+    arguments: dict[str, int | float | str | bool] = {}
+    notes: tuple[str, ...] = ()  # what could not be read, one sentence each
+
+
+class ModelFiles(Struct, frozen=True, kw_only=True):
+    """A model on disk: its config and what the checkpoint's own index or headers say about bytes.
+
+    ``tensor_bytes`` sums all tensors of the checkpoint. With safetensors headers the sum is also known per decoder layer
+    (``layer_bytes[i]``, extra layers such as multi-token prediction included) and outside the layers by module name.
+    """
+
+    path: str
+    config: dict[str, Any]
+    tensor_bytes: int | None = None
+    tensor_source: Literal["headers", "index"] | None = None
+    layer_bytes: tuple[int, ...] | None = None
+    other_bytes: dict[str, int] = {}
+    bytes_by_dtype: dict[str, int] = {}
+    notes: tuple[str, ...] = ()
