@@ -1,4 +1,4 @@
-"""The snapshot: the immutable result of one tick, which every reader shares. Its JSON form is ``vramscope.snapshot/1``."""
+"""The snapshot: the immutable result of one tick, shared by every reader; as JSON ``vramscope.snapshot/1``."""
 
 from typing import Literal
 

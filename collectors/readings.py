@@ -31,7 +31,7 @@ class MemoryReading(Struct, frozen=True, kw_only=True):
 
 
 class ProcessMemory(Struct, frozen=True, kw_only=True):
-    """One process on a device, merged over the compute, graphics and MPS lists. ``used_bytes`` None: the driver hides it."""
+    """One process on a device, merged over compute, graphics and MPS lists; None: the driver hides its bytes."""
 
     pid: int
     used_bytes: int | None = None
@@ -84,8 +84,8 @@ class ProcessTree(Struct, frozen=True, kw_only=True):
 class PoolReading(Struct, frozen=True, kw_only=True):
     """One KV pool as the engine reports it, in tokens and blocks of one rank.
 
-    ``used`` is held by live requests. An engine that tells reusable from empty room gives ``cached`` and ``free``; one that
-    does not gives ``available`` (their sum). ``blocks`` includes blocks the engine keeps for itself.
+    ``used`` is held by live requests. An engine that tells reusable from empty room gives ``cached`` and ``free``; one
+    that does not gives ``available`` (their sum). ``blocks`` includes blocks the engine keeps for itself.
     """
 
     replica: str
@@ -133,8 +133,8 @@ class ServerReading(Struct, frozen=True, kw_only=True):
 class ModelFiles(Struct, frozen=True, kw_only=True):
     """A model on disk: its config and what the checkpoint's own index or headers say about bytes.
 
-    ``tensor_bytes`` sums all tensors of the checkpoint. With safetensors headers the sum is also known per decoder layer
-    (``layer_bytes[i]``, extra layers such as multi-token prediction included) and outside the layers by module name.
+    ``tensor_bytes`` sums all tensors of the checkpoint. With safetensors headers the sum is also known per decoder
+    layer (``layer_bytes[i]``, extra layers such as multi-token prediction included) and outside them by module name.
     """
 
     path: str

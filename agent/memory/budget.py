@@ -1,7 +1,7 @@
 """The budget: what each component of a server's memory should be, from model, arguments and device.
 
-``compute`` is the one entry. Integer parts (bytes per block, blocks, weights from tensor bytes) are exact; runtime parts
-are ranges with their source. Nothing here reads a file or a clock.
+``compute`` is the one entry. Integer parts (bytes per block, blocks, weights from tensor bytes) are exact; runtime
+parts are ranges with their source. Nothing here reads a file or a clock.
 """
 
 from msgspec import Struct
@@ -19,7 +19,7 @@ class Range(Struct, frozen=True, kw_only=True):
 
 
 class Device(Struct, frozen=True, kw_only=True):
-    """The device a rank runs on. ``total_bytes`` as NVML says, ``cuda_bytes`` as the engine sees it (total - reserved)."""
+    """The device a rank runs on: ``total_bytes`` as NVML says, ``cuda_bytes`` as the engine sees (total - reserved)."""
 
     name: str | None = None
     total_bytes: int | None = None
@@ -67,7 +67,7 @@ class KvBudget(Struct, frozen=True, kw_only=True):
 
 
 class RuntimeBudget(Struct, frozen=True, kw_only=True):
-    """What a rank needs beside weights and KV. ``outside`` names the parts the engine's memory fraction does not cover."""
+    """What a rank needs beside weights and KV. ``outside``: parts the engine's memory fraction does not cover."""
 
     activations: Range
     cuda_graphs: Range
@@ -93,7 +93,7 @@ class RuntimeBudget(Struct, frozen=True, kw_only=True):
 
 
 class RankBudget(Struct, frozen=True, kw_only=True):
-    """One rank. ``weights_evidence``: computed from the checkpoint's tensor bytes, or only predicted from the config."""
+    """One rank. ``weights_evidence``: computed (checkpoint's tensor bytes) or predicted (config arithmetic)."""
 
     tp_rank: int
     pp_rank: int
@@ -106,7 +106,7 @@ class RankBudget(Struct, frozen=True, kw_only=True):
 
 
 class Term(Struct, frozen=True, kw_only=True):
-    """One line of ``--explain``: what, how it was computed with the numbers filled in, and where the formula is from."""
+    """One line of ``--explain``: what, the formula with its numbers filled in, and where the formula is from."""
 
     name: str
     value: int | float | str
