@@ -1,7 +1,7 @@
 """The node state file: what a simulated driver and process table answer, one fact a line, replaced atomically.
 
 One format serves the simulated driver (this package), the driver-level double of the tests (C) and tests that need a
-node in a given state. Fields are separated by one space; a line's last field may hold spaces; unknown lines are ignored.
+node in a given state. One space separates fields; a line's last field may hold spaces, unknown lines are ignored.
 
     driver VERSION
     device INDEX UUID BUS_ID TOTAL RESERVED ALLOCATED NAME...     bytes; free = total - reserved - allocated
