@@ -31,13 +31,14 @@ class BudgetLine(Struct, frozen=True, kw_only=True):
 
 
 class Rank(Struct, frozen=True, kw_only=True):
-    """Which rank of a server sits on which device."""
+    """Which rank of a server sits on which device; rank numbers are None where only the device is known."""
 
     gpu: int
     uuid: str
-    tp_rank: int
-    pp_rank: int
+    tp_rank: int | None
+    pp_rank: int | None
     replica: str
+    pool_bytes: dict[PoolKind, int] = {}
 
 
 class Fragmentation(Struct, frozen=True, kw_only=True):
@@ -60,10 +61,10 @@ class Device(Struct, frozen=True, kw_only=True):
     name: str | None
     driver: str | None
     memory_kind: MemoryKind
-    total_bytes: int | None
-    free_bytes: int | None
-    age_seconds: float | None
-    headroom_ratio: float | None
+    total_bytes: int | None = None
+    free_bytes: int | None = None
+    age_seconds: float | None = None
+    headroom_ratio: float | None = None
     components: tuple[Component, ...] = ()
     budget: tuple[BudgetLine, ...] = ()
     overattributed_bytes: dict[str, int] = {}  # by server, "" for the device's own shares

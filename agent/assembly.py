@@ -1,0 +1,220 @@
+"""From the latest readings to the records of a snapshot: a device's closed sum, budget beside live. Pure."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from msgspec import Struct, structs
+
+from agent.memory.breakdown import Part, Share, attribute
+from agent.memory.budget import Budget, RankBudget, RuntimeBudget
+from agent.memory.comparison import headroom_ratio, kv_block_fragmentation, unexplained_bytes
+from agent.seating import Seat, ServerView, named_parts, pool_bytes, pool_of, rank_budget
+from agent.snapshot import (
+    BudgetLine,
+    Component,
+    Counters,
+    Device,
+    Fragmentation,
+    Pool,
+    Rank,
+    Replica,
+    Requests,
+    Server,
+)
+from collectors.readings import DeviceReading, NodeReading, PoolReading, ReplicaReading
+
+
+class DeviceExtremes(Struct, frozen=True, kw_only=True):
+    """Used (total - free) and free bytes by window."""
+
+    used_max_bytes: dict[str, int]
+    free_min_bytes: dict[str, int]
+
+
+def device_record(
+    reading: DeviceReading,
+    *,
+    node: NodeReading,
+    servers: Mapping[str, ServerView],
+    seated: Sequence[Seat],
+    extremes: DeviceExtremes | None,
+    now: float,
+) -> Device:
+    """One device of the snapshot: its closed sum, the budget beside it, deviations and extremes."""
+    here = [seat for seat in seated if seat.uuid == reading.uuid]
+    budgets = {seat.server: rank_budget(servers[seat.server], seat.rank) for seat in here}
+    lines = tuple(line for name, budget in budgets.items() if budget for line in _budget_lines(name, budget))
+    record = Device(
+        uuid=reading.uuid or "",
+        index=reading.index,
+        name=reading.name,
+        driver=node.driver_version,
+        memory_kind=reading.memory_kind,
+        budget=lines,
+    )
+    if reading.memory is None:
+        return record
+    shares = [Share(server=seat.server, pids=seat.pids, named=named_parts(servers[seat.server], seat)) for seat in here]
+    breakdown = attribute(reading.memory, reading.processes, shares)
+    runtimes = {name: budget.runtime if budget else None for name, budget in budgets.items()}
+    return structs.replace(
+        record,
+        total_bytes=reading.memory.total_bytes,
+        free_bytes=reading.memory.free_bytes,
+        age_seconds=max(0.0, now - reading.memory.at),
+        headroom_ratio=headroom_ratio(breakdown.parts, reading.memory.total_bytes, runtimes),
+        components=tuple(_components(breakdown.parts, lines, age_seconds=max(0.0, now - reading.memory.at))),
+        overattributed_bytes=breakdown.overattributed_bytes,
+        unexplained_bytes=_unexplained(breakdown.parts, runtimes, servers),
+        used_max_bytes=extremes.used_max_bytes if extremes else {},
+        free_min_bytes=extremes.free_min_bytes if extremes else {},
+    )
+
+
+def _components(parts: Sequence[Part], lines: Sequence[BudgetLine], *, age_seconds: float) -> Iterator[Component]:
+    likely = {(line.server, line.component): line.bytes for line in lines if line.bound == "likely"}
+    for part in parts:
+        yield Component(
+            component=part.component,
+            server=part.server,
+            bytes=part.bytes,
+            budget_bytes=likely.get((part.server, part.component)),
+            evidence=part.evidence,
+            age_seconds=age_seconds,
+        )
+
+
+def _budget_lines(server: str, budget: RankBudget) -> Iterator[BudgetLine]:
+    for component, count in (("weights", budget.weights_bytes), ("kv_pool", budget.kv.pool_bytes)):
+        if count is not None:
+            yield BudgetLine(server=server, component=component, bound="likely", bytes=count)
+    if budget.runtime is not None:
+        yield BudgetLine(server=server, component="runtime", bound="low", bytes=budget.runtime.low)
+        yield BudgetLine(server=server, component="runtime", bound="likely", bytes=budget.runtime.likely)
+        yield BudgetLine(server=server, component="runtime", bound="high", bytes=budget.runtime.high)
+
+
+def _unexplained(
+    parts: Sequence[Part], runtimes: Mapping[str, RuntimeBudget | None], servers: Mapping[str, ServerView]
+) -> dict[str, int]:
+    """By server, runtime above the budget's high bound; only where weights and pool are told apart from it."""
+    apart = {name: {part.component for part in parts if part.server == name} for name in runtimes}
+    return {
+        part.server: unexplained_bytes(part.bytes, budget)
+        for part in parts
+        if part.component == "runtime"
+        and (budget := runtimes.get(part.server)) is not None
+        and servers[part.server].state == "serving"
+        and {"weights", "kv_used"} <= apart[part.server]
+    }
+
+
+def server_record(server: ServerView, *, seated: Sequence[Seat], gpus: Mapping[str, int], now: float) -> Server:
+    """One server of the snapshot. A server that is down keeps its name and state only."""
+    reading = server.reading
+    here = [seat for seat in seated if seat.server == server.name and seat.uuid in gpus]
+    serving = reading if reading and server.state != "down" else None
+    budget = server.budget if serving else None
+    replicas = tuple(_replica(replica) for replica in serving.replicas) if serving else ()
+    one = budget.ranks[0].kv if budget and budget.ranks else None
+    return Server(
+        name=server.name,
+        engine=server.engine,
+        version=serving.version if serving else None,
+        url=server.url,
+        model=serving.model if serving else None,
+        state=server.state,
+        age_seconds=max(0.0, now - reading.at) if reading else None,
+        started_at=serving.started_at if serving else None,
+        restarts=server.restarts,
+        devices=tuple(dict.fromkeys(seat.uuid for seat in here)),
+        ranks=tuple(_rank(server, seat, gpus[seat.uuid]) for seat in here),
+        pools=tuple(_pool(server, pool) for pool in serving.pools) if serving else (),
+        replicas=replicas,
+        requests=Requests(
+            running=_sum(replica.requests.running for replica in replicas),
+            waiting=_sum(replica.requests.waiting for replica in replicas),
+        ),
+        counters=Counters(
+            **{
+                field: _sum(getattr(replica.counters, field) for replica in replicas)
+                for field in Counters.__struct_fields__
+            }
+        ),
+        fragmentation=tuple(_fragmentation(server)),
+        budget_fits=budget.fits if budget else None,
+        max_request_tokens=_max_model_len(budget),
+        max_request_bytes=one.request_bytes if one else None,
+        notes=(*(serving.notes if serving else ()), *(budget.unknown if budget else ()), *server.notes),
+    )
+
+
+def _sum(values: Iterable[int | None]) -> int | None:
+    known = list(values)
+    return sum(value for value in known if value is not None) if known and None not in known else None
+
+
+def _max_model_len(budget: Budget | None) -> int | None:
+    resolved = budget.arguments.get("max_model_len") if budget else None
+    return resolved.value if resolved and isinstance(resolved.value, int) else None
+
+
+def _rank(server: ServerView, seat: Seat, gpu: int) -> Rank:
+    whole = pool_bytes(pool_of(server, seat.rank), rank_budget(server, seat.rank))
+    return Rank(
+        gpu=gpu,
+        uuid=seat.uuid,
+        tp_rank=seat.rank.tp_rank if seat.rank else None,
+        pp_rank=seat.rank.pp_rank if seat.rank else None,
+        replica=seat.rank.replica if seat.rank else "0",
+        pool_bytes={"full": whole} if whole is not None and server.state == "serving" else {},
+    )
+
+
+def _replica(reading: ReplicaReading) -> Replica:
+    return Replica(
+        replica=reading.replica,
+        requests=Requests(running=reading.running_requests, waiting=reading.waiting_requests),
+        counters=Counters(**{field: getattr(reading, field) for field in Counters.__struct_fields__}),
+    )
+
+
+def _pool(server: ServerView, pool: PoolReading) -> Pool:
+    budgets = server.budget.ranks if server.budget else ()
+    sizes = [size for budget in budgets if (size := pool_bytes(pool, budget)) is not None]
+    slopes = [budget.kv.bytes_per_token for budget in budgets if budget.kv.bytes_per_token is not None]
+    return Pool(
+        replica=pool.replica,
+        kind=pool.kind,
+        capacity_tokens=pool.capacity_tokens,
+        used_tokens=pool.used_tokens,
+        cached_tokens=pool.cached_tokens,
+        free_tokens=pool.free_tokens,
+        available_tokens=pool.available_tokens,
+        used_ratio=pool.used_ratio,
+        pool_bytes=min(sizes, default=None),
+        bytes_per_token=max(slopes, default=None),
+        block_size=pool.block_size_tokens,
+        growth_tokens_per_second=server.growth_tokens_per_second.get((pool.replica, pool.kind)),
+    )
+
+
+def _fragmentation(server: ServerView) -> Iterator[Fragmentation]:
+    if server.reading is None or server.state != "serving":
+        return
+    running = {replica.replica: replica.running_requests for replica in server.reading.replicas}
+    for pool in server.reading.pools:
+        requests = running.get(pool.replica)
+        if pool.used_blocks is None or pool.block_size_tokens is None or requests is None:
+            continue
+        bounds = kv_block_fragmentation(
+            used_blocks=pool.used_blocks, block_size_tokens=pool.block_size_tokens, running_requests=requests
+        )
+        if bounds is not None:
+            yield Fragmentation(
+                kind="kv_block",
+                server=server.name,
+                replica=pool.replica,
+                low=bounds.low,
+                likely=bounds.likely,
+                high=bounds.high,
+            )

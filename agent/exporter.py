@@ -1,0 +1,165 @@
+"""From a snapshot to the exposition text: the same snapshot gives the same bytes; what is unknown has no sample."""
+
+import platform
+from collections.abc import Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from agent.metrics import CATALOGUE, PREFIX
+from agent.snapshot import Device, Pool, Server, Snapshot
+from collectors.readings import ServerState
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+STATES: tuple[ServerState, ...] = ("loading", "serving", "sleeping", "down")
+Sample = tuple[str, dict[str, str], float]
+Family = GaugeMetricFamily | CounterMetricFamily
+
+
+def render(snapshot: Snapshot) -> bytes:
+    """The whole exposition of one snapshot in the text format, families in catalogue order, samples sorted."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Families(snapshot))
+    return generate_latest(registry)
+
+
+class _Families(Collector):
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def collect(self) -> Iterator[Family]:
+        by_name: dict[str, list[tuple[tuple[str, ...], dict[str, str], float]]] = {}
+        for name, labels, value in _samples(self._snapshot):
+            by_name.setdefault(PREFIX + name, []).append((tuple(labels.values()), labels, value))
+        for metric in CATALOGUE:
+            samples = by_name.pop(metric.name, None)
+            if samples:
+                family: Family = (CounterMetricFamily if metric.type == "counter" else GaugeMetricFamily)(
+                    metric.name.removesuffix("_total"), metric.help
+                )
+                for _, labels, value in sorted(samples, key=lambda sample: sample[0]):
+                    family.add_sample(metric.name, labels, value)
+                yield family
+        if by_name:
+            raise LookupError(f"not in the catalogue: {', '.join(sorted(by_name))}")
+
+    def describe(self) -> Iterator[Family]:
+        return iter(())
+
+
+def _samples(snapshot: Snapshot) -> Iterator[Sample]:
+    yield "build_info", {"version": snapshot.version, "python": platform.python_version()}, 1
+    for device in snapshot.devices:
+        yield from _device(device)
+    for server in snapshot.servers:
+        yield from _server(server)
+    for collector in snapshot.collectors:
+        source = {"collector": collector.name, "target": collector.target}
+        yield "collector_success", source, collector.success
+        if collector.duration_seconds is not None:
+            yield "collector_duration_seconds", source, collector.duration_seconds
+        if collector.last_success_at is not None:
+            yield "collector_last_success_timestamp_seconds", source, collector.last_success_at
+        for reason, count in collector.failures.items():
+            yield "collector_failures_total", {**source, "reason": reason}, count
+
+
+def _device(device: Device) -> Iterator[Sample]:
+    gpu = {"gpu": str(device.index)}
+    facts = {"uuid": device.uuid, "name": device.name or "", "driver": device.driver or ""}
+    yield "device_info", {**gpu, **facts, "memory_kind": device.memory_kind}, 1
+    if device.total_bytes is not None:
+        yield "memory_total_bytes", gpu, device.total_bytes
+        if device.free_bytes is not None:
+            yield "memory_free_ratio", gpu, device.free_bytes / device.total_bytes
+    if device.headroom_ratio is not None:
+        yield "headroom_ratio", gpu, device.headroom_ratio
+    for part in device.components:
+        labels = {**gpu, "server": part.server, "component": part.component}
+        yield "memory_bytes", labels, part.bytes
+        yield "memory_evidence_info", {**labels, "evidence": part.evidence}, 1
+    for server, count in device.overattributed_bytes.items():
+        yield "memory_overattributed_bytes", {**gpu, "server": server}, count
+    for server, count in device.unexplained_bytes.items():
+        yield "memory_unexplained_bytes", {**gpu, "server": server}, count
+    for window, count in device.used_max_bytes.items():
+        yield "memory_used_max_bytes", {**gpu, "window": window}, count
+    for window, count in device.free_min_bytes.items():
+        yield "memory_free_min_bytes", {**gpu, "window": window}, count
+    for line in device.budget:
+        where = {**gpu, "server": line.server, "component": line.component}
+        yield "budget_bytes", {**where, "bound": line.bound}, line.bytes
+
+
+def _server(server: Server) -> Iterator[Sample]:
+    name = {"server": server.name}
+    for state in STATES:
+        if server.state != "down" or state == "down":
+            yield "server_state", {**name, "state": state}, state == server.state
+    if server.state == "down":
+        return
+    facts = {"engine": server.engine, "version": server.version or "", "model": server.model or ""}
+    yield "server_info", {**name, **facts, "url": server.url}, 1
+    optional = (
+        ("budget_fits", server.budget_fits),
+        ("kv_max_request_tokens", server.max_request_tokens),
+        ("kv_max_request_bytes", server.max_request_bytes),
+        ("server_start_time_seconds", server.started_at),
+        ("server_restarts_total", server.restarts),
+    )
+    for metric, value in optional:
+        if value is not None:
+            yield metric, name, value
+    several = len(server.replicas) > 1
+    yield from _ranks(server, several)
+    for pool in server.pools:
+        yield from _pool(pool, name | _which(pool, server, several))
+    for replica in server.replicas:
+        labels = {**name, **({"replica": replica.replica} if several else {})}
+        for request_state, requests in (("running", replica.requests.running), ("waiting", replica.requests.waiting)):
+            if requests is not None:
+                yield "server_requests", {**labels, "state": request_state}, requests
+        for field in replica.counters.__struct_fields__:
+            count = getattr(replica.counters, field)
+            if count is not None:
+                yield f"server_{field}_total", labels, count
+    for ratio in server.fragmentation:
+        where = {"kind": ratio.kind, **name, **({"replica": ratio.replica} if several else {})}
+        if ratio.gpu is not None:
+            where["gpu"] = str(ratio.gpu)
+        for bound, share in (("low", ratio.low), ("likely", ratio.likely), ("high", ratio.high)):
+            if share is not None:
+                yield "fragmentation_ratio", {**where, "bound": bound}, share
+
+
+def _ranks(server: Server, several: bool) -> Iterator[Sample]:
+    for rank in server.ranks:
+        where = {"server": server.name, "gpu": str(rank.gpu), **({"replica": rank.replica} if several else {})}
+        if rank.tp_rank is not None and rank.pp_rank is not None:
+            yield "server_device_info", {**where, "tp_rank": str(rank.tp_rank), "pp_rank": str(rank.pp_rank)}, 1
+        for kind, count in rank.pool_bytes.items():
+            yield "kv_pool_bytes", {**where, **({"pool": kind} if len(rank.pool_bytes) > 1 else {})}, count
+
+
+def _which(pool: Pool, server: Server, several: bool) -> dict[str, str]:
+    labels = {"replica": pool.replica} if several else {}
+    if len({other.kind for other in server.pools}) > 1:
+        labels["pool"] = pool.kind
+    return labels
+
+
+def _pool(pool: Pool, labels: dict[str, str]) -> Iterator[Sample]:
+    optional = (
+        ("kv_capacity_tokens", pool.capacity_tokens),
+        ("kv_bytes_per_token", pool.bytes_per_token),
+        ("kv_used_ratio", pool.used_ratio),
+        ("kv_growth_tokens_per_second", pool.growth_tokens_per_second),
+    )
+    for metric, value in optional:
+        if value is not None:
+            yield metric, labels, value
+    for state in ("used", "cached", "free", "available"):
+        tokens = getattr(pool, f"{state}_tokens")
+        if tokens is not None:
+            yield "kv_tokens", {**labels, "state": state}, tokens

@@ -1,0 +1,138 @@
+"""The breakdown: one reading of a device, attributed to components that are >= 0 and sum to its total.
+
+``total = reserved + weights + KV + ... + runtime + other_processes + hidden + free``. Order of trust: the driver's
+total, free and reserved; then what it says processes hold; then what is computed. What does not fit is cut from the
+least trusted end and returned as over-attribution, so that an error is seen. What absorbs what is missing:
+
+| missing                                  | absorbed by                                                     |
+|------------------------------------------|-----------------------------------------------------------------|
+| v2 reading (``reserved_bytes`` None)     | ``reserved`` is absent, its bytes are in ``hidden``              |
+| process list, or the server's pids in it | servers keep their computed parts, the rest is ``hidden``        |
+| bytes of a process (None)                | if a server's: as invisible pids; if another's: in ``hidden``    |
+| model or pool figures of a server        | all its processes hold is ``runtime``                            |
+| the device's memory reading              | no component at all                                              |
+"""
+
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+from collectors.readings import Evidence, MemoryReading, ProcessesReading
+
+NAMED_ORDER = (
+    "weights",
+    "kv_used",
+    "kv_cached",
+    "kv_free",
+    "kv_available",
+    "state",
+    "cuda_graphs",
+    "activations",
+    "allocator_slack",
+    "context",
+)
+INVISIBLE_ABOVE_BYTES = 256 * 2**20
+"""An empty process list on a device with more than this allocated means that the driver hides the processes."""
+
+
+class Part(Struct, frozen=True, kw_only=True):
+    """A share of a device; ``server`` is empty for the device's own."""
+
+    component: str
+    bytes: int
+    evidence: Evidence
+    server: str = ""
+
+
+class Share(Struct, frozen=True, kw_only=True):
+    """One server on one device: its pids as far as known, and the parts whose size is known from elsewhere."""
+
+    server: str
+    pids: frozenset[int] = frozenset()
+    named: tuple[Part, ...] = ()
+
+
+class Breakdown(Struct, frozen=True, kw_only=True):
+    """``parts`` sum to the device's total. ``overattributed_bytes``: by server, what was cut to make them fit."""
+
+    parts: tuple[Part, ...]
+    overattributed_bytes: dict[str, int] = {}
+
+
+def attribute(memory: MemoryReading, processes: ProcessesReading | None, shares: Sequence[Share]) -> Breakdown:
+    """Attribute a device's memory to components.
+
+    Args:
+        memory: one driver reading with ``0 <= free`` and ``reserved + free <= total``.
+        processes: the process list of the same moment, None when there is none.
+        shares: the servers on this device, names unique.
+    """
+    allocated = memory.total_bytes - memory.free_bytes - (memory.reserved_bytes or 0)
+    visible = _visible(processes, allocated)
+    wanted, cuts = _claims(visible, shares)
+    parts = _fill(wanted, allocated, cuts)
+    device = [Part(component="hidden", bytes=allocated - sum(part.bytes for part in parts), evidence="measured")]
+    device.append(Part(component="free", bytes=memory.free_bytes, evidence="measured"))
+    if memory.reserved_bytes is not None:
+        device.insert(0, Part(component="reserved", bytes=memory.reserved_bytes, evidence="measured"))
+    return Breakdown(parts=(*parts, *device), overattributed_bytes={name: cut for name, cut in cuts.items() if cut})
+
+
+def _visible(processes: ProcessesReading | None, allocated_bytes: int) -> dict[int, int | None] | None:
+    """Bytes by pid, or None when the driver shows no processes although somebody holds memory."""
+    if processes is None or (not processes.processes and allocated_bytes > INVISIBLE_ABOVE_BYTES):
+        return None
+    return {process.pid: process.used_bytes for process in processes.processes}
+
+
+def _claims(visible: dict[int, int | None] | None, shares: Sequence[Share]) -> tuple[list[Part], dict[str, int]]:
+    """All parts but the device's own, most trusted first, each server already cut to what its processes hold."""
+    cuts = {share.server: 0 for share in shares}
+    held = {share.server: _held(share, visible) for share in shares}
+    seen: list[Part] = []
+    unseen: list[Part] = []
+    for share in shares:
+        room = held[share.server]
+        if room is None:
+            unseen += share.named
+            continue
+        kept = _fill(_ordered(share.named), room, cuts)
+        rest = room - sum(part.bytes for part in kept)
+        seen += [*kept, Part(component="runtime", server=share.server, bytes=rest, evidence="measured")]
+    claims = _ordered(seen)
+    if visible is not None:
+        owned = frozenset[int]().union(*(share.pids for share in shares))
+        others = sum(used or 0 for pid, used in visible.items() if pid not in owned)
+        claims.append(Part(component="other_processes", bytes=others, evidence="measured"))
+        cuts.setdefault("", 0)
+    return claims + _ordered(unseen), cuts
+
+
+def _held(share: Share, visible: dict[int, int | None] | None) -> int | None:
+    """Bytes the server's processes hold on this device; None when the driver does not show them."""
+    if visible is None:
+        return None
+    listed = [visible[pid] for pid in share.pids if pid in visible]
+    if not listed or None in listed:
+        return None
+    return sum(used for used in listed if used is not None)
+
+
+def _ordered(parts: Iterable[Part]) -> list[Part]:
+    order = {name: rank for rank, name in enumerate(NAMED_ORDER)}
+    return sorted(parts, key=lambda part: (order.get(part.component, len(order)), part.server))
+
+
+def _fill(parts: Iterable[Part], room: int, cuts: dict[str, int]) -> list[Part]:
+    """Lay parts into ``room`` bytes in the order given; what does not fit is cut and added to ``cuts`` by server."""
+    kept = []
+    for part in parts:
+        size = min(part.bytes, room)
+        cuts[part.server] += part.bytes - size
+        room -= size
+        kept.append(
+            part
+            if size == part.bytes
+            else Part(component=part.component, server=part.server, bytes=size, evidence=part.evidence)
+        )
+    return kept

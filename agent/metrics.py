@@ -1,0 +1,68 @@
+"""The catalogue of exported metrics: name, type, labels, meaning. Docs, exposition and tests are made from it."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+PREFIX = "vramscope_"
+Type = Literal["gauge", "counter"]
+
+
+class Metric(Struct, frozen=True, kw_only=True):
+    """One metric. ``name`` is complete; ``help`` is one sentence with the unit."""
+
+    name: str
+    type: Type
+    labels: tuple[str, ...]
+    help: str
+
+
+def _gauge(name: str, labels: str, help_text: str) -> Metric:
+    return Metric(name=PREFIX + name, type="gauge", labels=tuple(labels.split()), help=help_text)
+
+
+def _counter(name: str, labels: str, help_text: str) -> Metric:
+    return Metric(name=PREFIX + name, type="counter", labels=tuple(labels.split()), help=help_text)
+
+
+CATALOGUE: tuple[Metric, ...] = (
+    _gauge("build_info", "version python", "The agent itself; always 1."),
+    _gauge("device_info", "gpu uuid name driver memory_kind", "A device; always 1; join by gpu."),
+    _gauge("server_info", "server engine version model url", "A server that answers; always 1; join by server."),
+    _gauge("server_device_info", "server gpu tp_rank pp_rank replica", "Which rank sits on which device; always 1."),
+    _gauge("server_state", "server state", "1 for the state the server is in: loading, serving, sleeping, down."),
+    _gauge("memory_total_bytes", "gpu", "Total memory of the device in bytes, as the driver says."),
+    _gauge("memory_free_ratio", "gpu", "Free share of the device's total memory, 0-1."),
+    _gauge("headroom_ratio", "gpu", "Share of the device left for temporaries and fragmentation, 0-1."),
+    _gauge("memory_bytes", "gpu server component", "Bytes of a component; those of a device sum to its total."),
+    _gauge("memory_evidence_info", "gpu server component evidence", "How a component's bytes are known; always 1."),
+    _gauge("memory_overattributed_bytes", "gpu server", "Bytes of named parts that did not fit and were cut."),
+    _gauge("memory_unexplained_bytes", "gpu server", "Bytes of live runtime above the budget's high bound."),
+    _gauge("memory_used_max_bytes", "gpu window", "Highest used bytes (total - free) within the window."),
+    _gauge("memory_free_min_bytes", "gpu window", "Lowest free bytes within the window."),
+    _gauge("budget_bytes", "gpu server component bound", "Predicted bytes of a component."),
+    _gauge("budget_fits", "server", "1 if the pool is positive and holds one full-length request, else 0."),
+    _gauge("kv_pool_bytes", "gpu server replica pool", "Bytes of the KV pool that a rank holds on the device."),
+    _gauge("kv_capacity_tokens", "server replica pool", "Tokens the pool can hold; the smallest rank decides."),
+    _gauge("kv_bytes_per_token", "server replica pool", "KV bytes of one further token of a request on one rank."),
+    _gauge("kv_max_request_tokens", "server", "Longest request the server admits, in tokens."),
+    _gauge("kv_max_request_bytes", "server", "KV bytes that one such request needs on one rank."),
+    _gauge("kv_tokens", "server replica pool state", "Tokens of the pool by state: used, cached, free, available."),
+    _gauge("kv_used_ratio", "server replica pool", "Share of the pool held by live requests, 0-1."),
+    _gauge("kv_growth_tokens_per_second", "server replica pool", "Net growth of used tokens over the last 3 minutes."),
+    _gauge("fragmentation_ratio", "kind gpu server replica bound", "Share of memory lost to fragmentation, 0-1."),
+    _gauge("server_requests", "server replica state", "Requests by state: running, waiting."),
+    _counter("server_preemptions_total", "server replica", "Requests preempted for want of KV since the engine began."),
+    _counter("server_prompt_tokens_total", "server replica", "Prompt tokens processed since the engine began."),
+    _counter("server_generation_tokens_total", "server replica", "Tokens generated since the engine began."),
+    _counter("server_prefix_hit_tokens_total", "server replica", "Tokens found in the prefix cache."),
+    _counter("server_prefix_query_tokens_total", "server replica", "Tokens looked up in the prefix cache."),
+    _gauge("server_start_time_seconds", "server", "When the engine started, seconds since the epoch."),
+    _counter("server_restarts_total", "server", "Restarts of the server seen by this agent."),
+    _gauge("collector_success", "collector target", "1 if the source's last collection succeeded, else 0."),
+    _gauge("collector_duration_seconds", "collector target", "How long the source's last collection took."),
+    _gauge("collector_last_success_timestamp_seconds", "collector target", "Last success, seconds since the epoch."),
+    _counter("collector_failures_total", "collector target reason", "Failed collections of the source by reason."),
+)
+
+BY_NAME = {metric.name: metric for metric in CATALOGUE}

@@ -1,0 +1,145 @@
+"""Which rank of which server sits on which device, and what of it is known in bytes. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from msgspec import Struct
+
+from agent.memory.breakdown import Part
+from agent.memory.budget import Budget, RankBudget
+from collectors.readings import NodeReading, PoolReading, ProcessTree, ServerReading, ServerState
+
+
+class RankTitle(Struct, frozen=True, kw_only=True):
+    """A rank as named by a process title."""
+
+    tp_rank: int
+    pp_rank: int
+    replica: str
+
+
+class ServerView(Struct, frozen=True, kw_only=True):
+    """Everything known about one server at a tick. ``reading`` is None unless it is fresh."""
+
+    name: str
+    engine: str
+    url: str
+    state: ServerState
+    reading: ServerReading | None = None
+    tree: ProcessTree | None = None
+    titles: Mapping[int, RankTitle] = {}  # by pid
+    devices: tuple[str, ...] = ()  # configured UUIDs, in rank order
+    on_this_host: bool = True
+    budget: Budget | None = None
+    restarts: int = 0
+    growth_tokens_per_second: Mapping[tuple[str, str], float] = {}  # by replica and pool kind
+    notes: tuple[str, ...] = ()
+
+
+class Seat(Struct, frozen=True, kw_only=True):
+    """One rank of a server on one device."""
+
+    server: str
+    uuid: str
+    rank: RankTitle | None
+    pids: frozenset[int]
+
+
+def seats(node: NodeReading, servers: Sequence[ServerView]) -> list[Seat]:
+    """Which rank of which server sits on which device.
+
+    By the pids that a server's process tree has on a device; where the driver or the host hides them, by the devices
+    configured for the server in rank order; on a node with one device, by there being no other.
+    """
+    return [seat for server in servers if server.state != "down" for seat in _seats(node, server)]
+
+
+def _seats(node: NodeReading, server: ServerView) -> Iterator[Seat]:
+    own = frozenset(process.pid for process in server.tree.processes) if server.tree else frozenset()
+    found = False
+    for device in node.devices:
+        listed = {process.pid for process in device.processes.processes} if device.processes else set()
+        pids = own & listed
+        if pids and device.uuid:
+            found = True
+            rank = next((server.titles[pid] for pid in sorted(pids) if pid in server.titles), None)
+            yield Seat(server=server.name, uuid=device.uuid, rank=rank or _only_rank(server), pids=pids)
+    if not found and (own == frozenset() or not _processes_visible(node)):
+        for number, uuid in enumerate(_configured(node, server)):
+            yield Seat(server=server.name, uuid=uuid, rank=_nth_rank(server, number), pids=frozenset())
+
+
+def _processes_visible(node: NodeReading) -> bool:
+    return any(device.processes and device.processes.processes for device in node.devices)
+
+
+def _configured(node: NodeReading, server: ServerView) -> tuple[str, ...]:
+    if server.devices:
+        return server.devices
+    if server.on_this_host and len(node.devices) == 1 and node.devices[0].uuid:
+        return (node.devices[0].uuid,)
+    return ()
+
+
+def _world(server: ServerView) -> tuple[int, int, int]:
+    """TP, PP and DP sizes; 1 where nothing is known."""
+    if server.budget is None:
+        return 1, 1, max(1, len(server.reading.replicas) if server.reading else 1)
+    sizes = [server.budget.arguments.get(name) for name in ("tp", "pp", "dp")]
+    tp, pp, dp = (size.value if size and isinstance(size.value, int) else 1 for size in sizes)
+    return tp, pp, dp
+
+
+def _only_rank(server: ServerView) -> RankTitle | None:
+    return RankTitle(tp_rank=0, pp_rank=0, replica="0") if _world(server) == (1, 1, 1) else None
+
+
+def _nth_rank(server: ServerView, number: int) -> RankTitle | None:
+    tp, pp, dp = _world(server)
+    if number >= tp * pp * dp:
+        return None
+    return RankTitle(tp_rank=number % tp, pp_rank=number // tp % pp, replica=str(number // (tp * pp)))
+
+
+def rank_budget(server: ServerView, rank: RankTitle | None) -> RankBudget | None:
+    """The budget of a rank; without a known rank only where all ranks are alike."""
+    if server.budget is None or not server.budget.ranks:
+        return None
+    if rank is None:
+        first = server.budget.ranks[0]
+        alike = all((other.weights_bytes, other.kv) == (first.weights_bytes, first.kv) for other in server.budget.ranks)
+        return first if alike else None
+    wanted = (rank.tp_rank, rank.pp_rank)
+    return next((budget for budget in server.budget.ranks if (budget.tp_rank, budget.pp_rank) == wanted), None)
+
+
+def pool_of(server: ServerView, rank: RankTitle | None) -> PoolReading | None:
+    """The full pool of a rank's replica; without a known rank only where the server has one."""
+    pools = [pool for pool in server.reading.pools if pool.kind == "full"] if server.reading else []
+    if rank is None:
+        return pools[0] if len(pools) == 1 else None
+    return next((pool for pool in pools if pool.replica == rank.replica), None)
+
+
+def pool_bytes(pool: PoolReading | None, budget: RankBudget | None) -> int | None:
+    """Bytes of a pool on one rank: the engine's blocks times the exact bytes of a block in its layout."""
+    if pool is None or budget is None or pool.blocks is None or not budget.kv.bytes_per_block:
+        return None
+    return pool.blocks * budget.kv.bytes_per_block
+
+
+def named_parts(server: ServerView, seat: Seat) -> tuple[Part, ...]:
+    """The parts of a rank whose bytes are known apart from what its processes hold; none unless it serves."""
+    if server.state != "serving":
+        return ()
+    budget = rank_budget(server, seat.rank)
+    parts = []
+    if budget and budget.weights_bytes is not None and budget.weights_evidence == "computed":
+        parts.append(Part(component="weights", server=server.name, bytes=budget.weights_bytes, evidence="computed"))
+    pool = pool_of(server, seat.rank)
+    whole = pool_bytes(pool, budget)
+    if pool is None or budget is None or whole is None or pool.used_blocks is None:
+        return tuple(parts)
+    used = pool.used_blocks * (budget.kv.bytes_per_block or 0)
+    for component, count in (("kv_used", used), ("kv_available", whole - used)):
+        parts.append(Part(component=component, server=server.name, bytes=count, evidence="computed"))
+    return tuple(parts)
