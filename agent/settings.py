@@ -1,0 +1,222 @@
+"""Settings of the agent: a YAML file, everything optional, every mistake answered by one sentence."""
+
+import difflib
+import re
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+import msgspec
+import yaml
+from msgspec import Meta, Struct
+
+from agent.errors import InputError
+from agent.memory.arguments import Arguments, from_flags
+from collectors.registry import ENGINES
+
+DEFAULT_LISTEN = "0.0.0.0:10175"
+MAX_BYTES = 1 << 20
+
+Seconds = Annotated[float, Meta(ge=0.1, le=3600)]
+
+
+class Intervals(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Rhythms in seconds: device memory, process lists, server endpoints."""
+
+    memory: Seconds = 1.0
+    processes: Seconds = 5.0
+    endpoints: Seconds = 1.0
+
+
+class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One inference server. ``devices`` (UUIDs in rank order) matter only where its processes are not visible."""
+
+    url: str
+    engine: str = "vllm"
+    name: str = ""
+    model: str | None = None
+    arguments: dict[str, int | float | str | bool] = {}
+    devices: tuple[str, ...] = ()
+    api_key_file: str | None = None
+
+    @property
+    def label(self) -> str:
+        """The server's name, by default made of model and port."""
+        parts = urlsplit(self.url)
+        model = Path(self.model.rstrip("/")) if self.model else None
+        if model is not None and model.suffix == ".json":
+            model = model.parent
+        port = parts.port or {"http": 80, "https": 443}[parts.scheme]
+        return self.name or f"{(model.name if model else '') or self.engine}:{port}"
+
+
+class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The whole file."""
+
+    listen: str = DEFAULT_LISTEN
+    intervals: Intervals = Intervals()
+    servers: tuple[ServerSettings, ...] = ()
+
+
+def load_settings(path: Path) -> Settings:
+    """Read and check a settings file.
+
+    Raises:
+        InputError: one sentence that names file, key, what was expected and what was there.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise InputError(f"{path}: can't read the settings file: {error.strerror}; check --config") from error
+    if len(content) > MAX_BYTES:
+        raise InputError(f"{path}: expected a settings file of at most 1 MiB, got more; check --config")
+    return parse_settings(content, where=str(path))
+
+
+def parse_settings(content: bytes, *, where: str) -> Settings:
+    """Settings from YAML text; ``where`` names its origin in messages.
+
+    Raises:
+        InputError: see ``load_settings``.
+    """
+    try:
+        document = yaml.load(content, Loader=_StrictLoader)  # noqa: S506 - a subclass of SafeLoader
+    except yaml.YAMLError as error:
+        raise InputError(f"{where}: not valid YAML: {_yaml_problem(error)}") from error
+    except (UnicodeDecodeError, ValueError, RecursionError) as error:
+        raise InputError(f"{where}: not valid YAML: {type(error).__name__}; expected UTF-8 text") from error
+    try:
+        settings = msgspec.convert({} if document is None else document, Settings)
+    except msgspec.ValidationError as error:
+        raise InputError(f"{where}: {_validation_problem(str(error), document)}") from error
+    _check(settings, where)
+    return settings
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """The safe loader, with duplicate keys rejected."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call] # not in the stubs
+            if isinstance(key, Hashable) and key in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"key {key!r} stands twice; keep one", key_node.start_mark
+                )
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+def _yaml_problem(error: yaml.YAMLError) -> str:
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        mark = error.problem_mark
+        return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
+    return " ".join(str(error).split())
+
+
+def _validation_problem(message: str, document: object) -> str:
+    """One sentence from msgspec's message: key, expected, got."""
+    text, _, place = message.partition(" - at `")
+    path = place.rstrip("`").removeprefix("$").lstrip(".")
+    key = f"{path}: " if path else ""
+    unknown = re.fullmatch(r"Object contains unknown field `(.+)`", text)
+    if unknown:
+        fields = _fields_at(path)
+        close = difflib.get_close_matches(unknown[1], fields, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"expected one of {', '.join(fields)}"
+        return f"{key}unknown key {unknown[1]!r}; {hint}"
+    missing = re.fullmatch(r"Object missing required field `(.+)`", text)
+    if missing:
+        return f"{key}key {missing[1]!r} is missing; add it"
+    text = text.replace("`", "")
+    got = "" if ", got" in text else f", got {_value_at(document, path)!r}"
+    return f"{key}{text[0].lower()}{text[1:].replace('object', 'a mapping')}{got}"
+
+
+def _fields_at(path: str) -> list[str]:
+    if path.startswith("servers"):
+        return list(ServerSettings.__struct_fields__)
+    return list((Intervals if path == "intervals" else Settings).__struct_fields__)
+
+
+def _value_at(document: object, path: str) -> object:
+    for key, number in re.findall(r"([^.\[\]]+)|\[(\d+)\]", path):
+        try:
+            document = document[int(number)] if number else document[key]  # type: ignore[index] # any JSON value
+        except (KeyError, IndexError, TypeError):
+            return None
+    return document
+
+
+def _check(settings: Settings, where: str) -> None:
+    parse_listen(settings.listen, where=f"{where}: listen")
+    urls: dict[str, int] = {}
+    names: dict[str, int] = {}
+    for number, server in enumerate(settings.servers):
+        place = f"{where}: servers[{number}]"
+        check_server(server, place)
+        for known, value, key in ((urls, server.url.rstrip("/"), "url"), (names, server.label, "name")):
+            if value in known:
+                raise InputError(f"{place}: {key} {value!r} is that of servers[{known[value]}] too; keep one of them")
+            known[value] = number
+
+
+def check_server(server: ServerSettings, place: str) -> Arguments:
+    """Check what types can't say, and translate the engine's flags.
+
+    Raises:
+        InputError: one sentence that starts with ``place``.
+    """
+    try:
+        parts = urlsplit(server.url)
+        port = parts.port
+    except ValueError as error:
+        raise InputError(f"{place}.url: {error}; expected a base URL such as http://127.0.0.1:8000") from error
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
+        raise InputError(f"{place}.url: expected a base URL such as http://127.0.0.1:8000, got {server.url!r}")
+    if parts.username or parts.password or parts.query or parts.fragment:
+        raise InputError(
+            f"{place}.url: expected a base URL without user, query or fragment; use api_key_file for a key"
+        )
+    if server.engine not in ENGINES:
+        raise InputError(f"{place}.engine: expected one of {', '.join(ENGINES)}, got {server.engine!r}")
+    try:
+        return from_flags(server.arguments, engine=server.engine)
+    except ValueError as error:
+        raise InputError(f"{place}.arguments: {error}") from error
+
+
+def parse_listen(text: str, *, where: str) -> tuple[str, int]:
+    """Host and port of ``HOST:PORT``, ``[IPV6]:PORT`` or ``:PORT`` (all addresses).
+
+    Raises:
+        InputError: one sentence that starts with ``where``.
+    """
+    host, colon, port = text.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535 or (":" in host and not bracketed):
+        raise InputError(f"{where}: expected HOST:PORT with a port of 0 to 65535, got {text!r}")
+    return (host[1:-1] if bracketed else host) or "0.0.0.0", int(port)  # noqa: S104 - scraped from other hosts
+
+
+def read_api_key(server: ServerSettings) -> str | None:
+    """The key in the server's ``api_key_file``, None without one.
+
+    Raises:
+        InputError: the file can't be read or is empty; the sentence never shows its content.
+    """
+    if server.api_key_file is None:
+        return None
+    place = f"{server.label}: api_key_file {server.api_key_file}"
+    try:
+        key = Path(server.api_key_file).read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise InputError(f"{place}: can't read it: {error.strerror}; check path and permission") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{place}: expected one line of text, got binary data") from error
+    if not key or not key.isprintable() or not key.isascii():
+        raise InputError(f"{place}: expected one line with the key; it is empty or has characters a header can't carry")
+    return key
