@@ -81,6 +81,14 @@ class ProcessTree(Struct, frozen=True, kw_only=True):
     processes: tuple[ServerProcess, ...]
 
 
+class RankTitle(Struct, frozen=True, kw_only=True):
+    """A rank as a process title names it; a part that the title leaves out is 0, as the engines mean it."""
+
+    tp_rank: int
+    pp_rank: int
+    replica: str
+
+
 class PoolReading(Struct, frozen=True, kw_only=True):
     """One KV pool as the engine reports it, in tokens and blocks of one rank.
 

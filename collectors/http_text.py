@@ -1,0 +1,247 @@
+"""Reading text from one server: a closed list of paths, a deadline for the whole answer, a cap on the decoded body.
+
+Nothing here trusts the other side: it may answer slowly, endlessly, compressed into a bomb, with another host's address
+or with something that is not HTTP. A key is sent to the configured host only and never appears in a message.
+"""
+
+import asyncio
+import socket
+import ssl
+import zlib
+from collections.abc import AsyncIterator, Iterable
+
+import httpx
+from msgspec import Struct
+
+from collectors.errors import CollectorError, Refused, Unreachable, Unreadable
+
+MAX_BYTES = 8 * 1024 * 1024
+_HEADERS = {"Accept": "text/plain, application/json", "Accept-Encoding": "identity", "User-Agent": "vramscope"}
+_TEXT_TYPES = ("text/", "application/json", "application/openmetrics-text")
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """A complete 200 answer; bytes that are not UTF-8 are replaced. ``content_type`` is empty when not sent."""
+
+    status: int
+    content_type: str
+    text: str
+
+
+class Endpoint:
+    """One server's base URL and the only paths that may ever be requested from it.
+
+    ``deadline_seconds`` covers a whole ``get``: connecting, a redirect, and the last byte of the body.
+
+    Raises:
+        ValueError: the URL or the key can't be used; the message never holds the key.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        paths: Iterable[str],
+        deadline_seconds: float,
+        max_bytes: int = MAX_BYTES,
+        api_key: str | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._base = parse_base_url(base_url)
+        if api_key is not None and not (api_key.isascii() and api_key.isprintable() and api_key == api_key.strip()):
+            raise ValueError("the API key must be printable ASCII without spaces at its ends; check the key file")
+        self._paths = frozenset(paths)
+        self._deadline_seconds = deadline_seconds
+        self._max_bytes = max_bytes
+        self._api_key = api_key
+        self._client = httpx.AsyncClient(
+            transport=transport,
+            trust_env=False,
+            follow_redirects=False,
+            timeout=deadline_seconds,
+            headers={
+                "Accept": "text/plain, application/json",
+                "Accept-Encoding": "identity",
+                "User-Agent": "vramscope",
+            },
+            limits=httpx.Limits(max_connections=4, max_keepalive_connections=1, keepalive_expiry=4.0),
+        )
+
+    def __repr__(self) -> str:
+        return f"Endpoint({self.url!r})"
+
+    @property
+    def url(self) -> str:
+        """The base URL without a trailing slash."""
+        return str(self._base).rstrip("/")
+
+    @property
+    def has_key(self) -> bool:
+        return self._api_key is not None
+
+    async def get(self, path: str, *, key: bool = False) -> Answer:
+        """The body of ``path`` as text; ``key``: send the API key when there is one.
+
+        Raises:
+            ValueError: the path is not on the list (a programming error).
+            Unreachable: refused, reset, name not found, deadline passed.
+            Refused: 401 or 403.
+            Unreadable: any other status than 200, a foreign redirect, too large, not text, not HTTP, cut off.
+        """
+        if path not in self._paths:
+            raise ValueError(f"{path!r} is not one of the paths this endpoint may read: {sorted(self._paths)}")
+        url = self._join(path)
+        try:
+            async with asyncio.timeout(self._deadline_seconds):
+                return await self._follow(url, key=key)
+        except (TimeoutError, httpx.TimeoutException) as exc:
+            message = (
+                f"{url} did not answer completely within {self._deadline_seconds:g} s; the server is overloaded or hung"
+            )
+            raise Unreachable("timeout", message) from exc
+        except httpx.TransportError as exc:
+            raise _translated(url, exc) from exc
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+    def _join(self, path: str) -> httpx.URL:
+        return self._base.copy_with(path=self._base.path.rstrip("/") + path)
+
+    async def _follow(self, url: httpx.URL, *, key: bool) -> Answer:
+        answer = await self._request(url, key=key)
+        if isinstance(answer, Answer):
+            return answer
+        if not self._may_follow(url, answer):
+            message = (
+                f"{url} redirects to {_shown(answer)}; only the same host and path is followed: configure that URL"
+            )
+            raise Unreadable("redirect", message)
+        second = await self._request(answer, key=key)
+        if isinstance(second, Answer):
+            return second
+        raise Unreadable("redirect", f"{url} redirects more than once; configure the final URL")
+
+    def _may_follow(self, asked: httpx.URL, target: httpx.URL) -> bool:
+        same_origin = (asked.scheme, asked.host, asked.port) == (target.scheme, target.host, target.port)
+        allowed = {self._join(path).path for path in self._paths} | {asked.path + "/"}
+        return same_origin and target.path in allowed and not target.query and not target.userinfo
+
+    async def _request(self, url: httpx.URL, *, key: bool) -> Answer | httpx.URL:
+        headers = {"Authorization": f"Bearer {self._api_key}"} if key and self._api_key is not None else {}
+        async with self._client.stream("GET", url, headers=headers) as response:
+            if response.status_code in _REDIRECTS and "location" in response.headers:
+                return _resolved(url, response.headers["location"])
+            _check_status(url, response.status_code)
+            content_type = response.headers.get("content-type", "")
+            if content_type and not content_type.strip().lower().startswith(_TEXT_TYPES):
+                message = f"{url} answered {content_type[:80]!r}, not text; check that the URL is the server's own"
+                raise Unreadable("not_text", message)
+            body = await self._body(url, response)
+        if b"\0" in body:
+            raise Unreadable(
+                "not_text", f"{url} answered binary data, not text; check that the URL is the server's own"
+            )
+        return Answer(status=response.status_code, content_type=content_type, text=body.decode("utf-8", "replace"))
+
+    async def _body(self, url: httpx.URL, response: httpx.Response) -> bytes:
+        chunks: list[bytes] = []
+        size = 0
+        async for chunk in _decoded(url, response, self._max_bytes):
+            size += len(chunk)
+            if size > self._max_bytes:
+                limit = f"{self._max_bytes:,} bytes"
+                message = f"{url} answers with more than {limit}; nothing of it was used: check what this path serves"
+                raise Unreadable("too_large", message)
+            chunks.append(chunk)
+        return b"".join(chunks)
+
+
+def parse_base_url(text: str) -> httpx.URL:
+    """A server's base URL, as it may stand in settings; a path in front (reverse proxy) is kept.
+
+    Raises:
+        ValueError: not an absolute http or https URL, or one that carries a user name, a query or a fragment.
+    """
+    try:
+        url = httpx.URL(text.strip())
+    except (httpx.InvalidURL, UnicodeError) as exc:
+        raise ValueError("the server's URL can't be parsed; expected the form http://HOST:PORT") from exc
+    if url.userinfo:
+        raise ValueError("the server's URL carries a user name or password; put a key into api_key_file instead")
+    if url.scheme not in ("http", "https") or not url.host or url.query or url.fragment:
+        raise ValueError(f"{text!r} is not the URL of a server; expected the form http://HOST:PORT")
+    return url
+
+
+async def _decoded(url: httpx.URL, response: httpx.Response, max_bytes: int) -> AsyncIterator[bytes]:
+    """The body in pieces of bounded size, whatever a compressed chunk would expand to."""
+    encoding = response.headers.get("content-encoding", "identity").strip().lower()
+    if encoding in ("", "identity"):
+        async for chunk in response.aiter_raw():
+            yield chunk
+        return
+    if encoding not in ("gzip", "x-gzip", "deflate"):
+        raise Unreadable("encoding", f"{url} answers in the encoding {encoding[:40]!r}, which was not asked for")
+    inflate = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
+    try:
+        async for chunk in response.aiter_raw():
+            yield inflate.decompress(chunk, max_bytes + 1)
+    except zlib.error as exc:
+        raise Unreadable("encoding", f"{url} answers with damaged compressed data; try again") from exc
+    if not inflate.eof:
+        raise Unreadable("truncated", f"{url} answered with a compressed body that is cut off")
+
+
+def _check_status(url: httpx.URL, status: int) -> None:
+    if status == 200:
+        return
+    if status in (401, 403):
+        raise Refused(
+            f"http_{status}", f"{url} answered {status}; set api_key_file of this server to a file with its key"
+        )
+    advice = {
+        404: "nothing is served there: check the URL, and that the server exports it",
+        500: "the server fails to render it: look into its log",
+        503: "the server is not ready or its engine has died: look into its log",
+    }
+    raise Unreadable(f"http_{status}", f"{url} answered {status}; {advice.get(status, 'expected 200: check the URL')}")
+
+
+def _resolved(url: httpx.URL, location: str) -> httpx.URL:
+    try:
+        return url.join(location)
+    except (httpx.InvalidURL, UnicodeError) as exc:
+        raise Unreadable("redirect", f"{url} redirects to something that is not a URL") from exc
+
+
+def _shown(url: httpx.URL) -> str:
+    return str(url.copy_with(userinfo=b"", query=None, fragment=None))[:200]
+
+
+def _translated(url: httpx.URL, exc: httpx.TransportError) -> CollectorError:
+    causes = _causes(exc)
+    if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
+        return Unreachable("refused", f"nothing listens at {url}; the server is down or still loading")
+    if any(isinstance(cause, socket.gaierror) for cause in causes):
+        return Unreachable("name", f"the host name of {url} can't be resolved; check the URL")
+    if any(isinstance(cause, ssl.SSLError) for cause in causes):
+        return Unreachable("tls", f"no trusted TLS connection to {url}; check its certificate, or use http://")
+    if isinstance(exc, httpx.ConnectError):
+        return Unreachable("no_route", f"no connection to {url}; check the address and the network")
+    text = str(exc)
+    if "incomplete" in text or "without sending complete message body" in text:
+        return Unreadable("truncated", f"{url} closed the connection before the end of its answer")
+    if isinstance(exc, httpx.ProtocolError) and "disconnected" not in text:
+        return Unreadable("not_http", f"what answers at {url} does not speak HTTP; check host and port")
+    return Unreachable("reset", f"{url} closed the connection without an answer; the server may be restarting")
+
+
+def _causes(exc: BaseException) -> list[BaseException]:
+    found: list[BaseException] = []
+    current: BaseException | None = exc
+    while current is not None and current not in found:
+        found.append(current)
+        current = current.__cause__ or current.__context__
+    return found

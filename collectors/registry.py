@@ -1,0 +1,36 @@
+"""The literal map of engines: one entry each, nothing registers itself."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from msgspec import Struct
+
+from collectors.http_text import Endpoint
+from collectors.readings import RankTitle, ServerReading
+from collectors.vllm import reader as vllm
+from collectors.vllm.titles import rank_of as vllm_rank_of
+
+
+class EngineReader(Protocol):
+    """Reads one server of an engine."""
+
+    async def read(self) -> ServerReading:
+        """The server now. Raises: CollectorError."""
+
+
+class Opener(Protocol):
+    def __call__(self, endpoint: Endpoint, *, clock: Callable[[], float]) -> EngineReader: ...
+
+
+class Engine(Struct, frozen=True, kw_only=True):
+    """How one engine is read. ``paths``: the only ones ever requested; ``rank_of``: the rank a process title names."""
+
+    name: str
+    paths: frozenset[str]
+    open: Opener
+    rank_of: Callable[[str], RankTitle | None]
+
+
+ENGINES: dict[str, Engine] = {
+    "vllm": Engine(name="vllm", paths=vllm.PATHS, open=vllm.VllmReader, rank_of=vllm_rank_of),
+}

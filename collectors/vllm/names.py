@@ -1,0 +1,42 @@
+"""Which exposed series carries which fact, over vLLM 0.8 to 0.33. Newest name first: the first one present counts."""
+
+from typing import Literal
+
+Field = Literal[
+    "used_ratio",
+    "running",
+    "waiting",
+    "preemptions",
+    "prompt_tokens",
+    "generation_tokens",
+    "prefix_queries",
+    "prefix_hits",
+    "prefix_queries_old",
+    "prefix_hits_old",
+    "created_at",
+]
+
+# ``prefix_*_old`` counts blocks in 0.8 and tokens from 0.9 on, so the version has to be known before it is used.
+NAMES: dict[Field, tuple[str, ...]] = {
+    "used_ratio": ("kv_cache_usage_perc", "gpu_cache_usage_perc"),
+    "running": ("num_requests_running",),
+    "waiting": ("num_requests_waiting",),
+    "preemptions": ("num_preemptions_total",),
+    "prompt_tokens": ("prompt_tokens_total",),
+    "generation_tokens": ("generation_tokens_total",),
+    "prefix_queries": ("prefix_cache_queries_total",),
+    "prefix_hits": ("prefix_cache_hits_total",),
+    "prefix_queries_old": ("gpu_prefix_cache_queries_total",),
+    "prefix_hits_old": ("gpu_prefix_cache_hits_total",),
+    "created_at": ("prompt_tokens_created",),
+}
+
+PREFIX_TOKENS_SINCE = (0, 9)
+
+CACHE_CONFIG = "cache_config_info"
+SLEEP_STATE = "engine_sleep_state"
+
+# Ray Serve re-exports the series under its own prefix; with a colon until 0.10, with an underscore after.
+PREFIXES = ("vllm:", "ray_vllm:", "ray_vllm_")
+
+PROCESS_START = "process_start_time_seconds"

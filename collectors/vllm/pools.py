@@ -1,0 +1,129 @@
+"""What a KV pool of vLLM holds, from the usage ratio and the labels of ``cache_config_info``.
+
+Since 0.10/0.11 usage = 1 - free / (blocks - 1): block 0 is a placeholder that is never handed out. Before, usage =
+1 - free / blocks, and the placeholder counts as used. Source: vllm-project/vllm, ``v1/core/block_pool.py``.
+"""
+
+import math
+
+from collectors.readings import PoolReading
+from collectors.vllm.page import Page
+
+Arguments = dict[str, int | float | str | bool]
+
+
+def pools_of(page: Page) -> tuple[PoolReading, ...]:
+    """One pool per replica that reports a usage or a capacity."""
+    pools = (_pool(page, replica) for replica in page.replicas)
+    return tuple(pool for pool in pools if pool.used_ratio is not None or pool.capacity_tokens is not None)
+
+
+def arguments_of(page: Page) -> Arguments:
+    """What ``cache_config_info`` says about the server's arguments; what it does not say is left out."""
+    labels = _labels(page, page.replicas[0])
+    found: dict[str, int | float | str | None] = {
+        "block_size": _count(labels.get("block_size")),
+        "kv_cache_dtype": _text(labels.get("cache_dtype")),
+        "gpu_memory_utilization": _ratio(labels.get("gpu_memory_utilization")),
+        "num_gpu_blocks": _blocks(page, page.replicas[0]),
+        "kv_cache_memory_bytes": _count(labels.get("kv_cache_memory_bytes")),
+        "dp": len(page.replicas),
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def notes_of(page: Page) -> tuple[str, ...]:
+    """What of the pools is not known, and what would make it known."""
+    labels = _labels(page, page.replicas[0])
+    if not labels:
+        return ("no cache_config_info on the metrics page, so the size of the KV pool is not known",)
+    total = _count(labels.get("num_gpu_blocks"))
+    notes = []
+    if total is None:
+        got = labels.get("num_gpu_blocks", "nothing")[:20]
+        notes.append(f"cache_config_info gives {got!r} for num_gpu_blocks, so the number of KV blocks is not known")
+    elif total % _sharing(page, page.replicas[0]):
+        notes.append(f"{total} KV blocks do not divide evenly over the replicas: each is given the same share")
+    if total is not None and _count(labels.get("kv_cache_size_tokens")) is None:
+        notes.append(
+            "the KV capacity is blocks x block_size, an estimate: vLLM before 0.24 does not export it in tokens"
+        )
+    return tuple(notes)
+
+
+def used_blocks(used_ratio: float, blocks: int) -> int:
+    """Blocks held by requests, whichever of the two usage formulae the server has.
+
+    The right one makes usage x divisor an integer; both do at 0 and 1, and agree there.
+    """
+    usable = blocks - 1
+    candidates = ((used_ratio * usable, 0), (used_ratio * blocks, 1))
+    exact, placeholder = min(candidates, key=lambda candidate: abs(candidate[0] - round(candidate[0])))
+    return min(max(round(exact) - placeholder, 0), usable)
+
+
+def _pool(page: Page, replica: str) -> PoolReading:
+    labels = _labels(page, replica)
+    ratio = page.values["used_ratio"].get(replica)
+    used_ratio = ratio if ratio is not None and ratio <= 1 else None
+    blocks, block_size = _blocks(page, replica), _count(labels.get("block_size"))
+    reported = _count(labels.get("kv_cache_size_tokens"))
+    capacity = reported if reported is not None or not blocks or not block_size else blocks * block_size
+    held = used_blocks(used_ratio, blocks) if used_ratio is not None and blocks else None
+    used = _used_tokens(used_ratio, held, blocks, capacity)
+    return PoolReading(
+        replica=replica,
+        used_ratio=used_ratio,
+        capacity_tokens=capacity,
+        used_tokens=used,
+        available_tokens=capacity - used if capacity is not None and used is not None else None,
+        blocks=blocks,
+        used_blocks=held,
+        block_size_tokens=block_size,
+        capacity_is_estimate=reported is None and capacity is not None,
+    )
+
+
+def _used_tokens(used_ratio: float | None, held: int | None, blocks: int | None, capacity: int | None) -> int | None:
+    """Used blocks in tokens: a block stands for capacity / blocks of them, which is the block size in a plain model
+    and less where several groups of layers share the pool and each token takes a block of each."""
+    if capacity is None or used_ratio is None:
+        return None
+    return held * capacity // blocks if held is not None and blocks else round(used_ratio * capacity)
+
+
+def _labels(page: Page, replica: str) -> dict[str, str]:
+    """A replica's own labels, or the only ones there are."""
+    only = next(iter(page.cache_config.values())) if len(page.cache_config) == 1 else {}
+    return page.cache_config.get(replica, only)
+
+
+def _sharing(page: Page, replica: str) -> int:
+    """How many replicas the reported sum of blocks is over."""
+    family = replica.rpartition("/")[0]
+    return sum(other.rpartition("/")[0] == family for other in page.replicas)
+
+
+def _blocks(page: Page, replica: str) -> int | None:
+    """Blocks of one replica: the label holds the sum over all, repeated under each."""
+    total = _count(_labels(page, replica).get("num_gpu_blocks"))
+    return total // _sharing(page, replica) or None if total is not None else None
+
+
+def _count(text: str | None) -> int | None:
+    """A positive integer; ``None``, empty, 0 and anything else is not known."""
+    if text is None or not text.isascii() or not text.isdigit() or len(text) > 18:
+        return None
+    return int(text) or None
+
+
+def _ratio(text: str | None) -> float | None:
+    try:
+        value = float(text or "")
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and 0 < value <= 1 else None
+
+
+def _text(text: str | None) -> str | None:
+    return text[:64] if text and text != "None" else None

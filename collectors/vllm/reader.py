@@ -1,0 +1,148 @@
+"""Reading a vLLM server: ``/metrics`` every time; version and model length at the start and then once a minute."""
+
+import asyncio
+import re
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from collectors.errors import CollectorError, Refused, Unreadable
+from collectors.http_text import Endpoint
+from collectors.readings import ReplicaReading, ServerReading
+from collectors.vllm.names import PREFIX_TOKENS_SINCE, Field
+from collectors.vllm.page import Page, parse_page
+from collectors.vllm.pools import Arguments, arguments_of, notes_of, pools_of
+
+PATHS = frozenset({"/metrics", "/version", "/v1/models"})
+FACTS_SECONDS = 60.0
+RETRY_SECONDS = 10.0
+
+T = TypeVar("T")
+
+
+class _Version(Struct, frozen=True):
+    version: str
+
+
+class _Model(Struct, frozen=True):
+    id: str
+    parent: str | None = None
+    max_model_len: int | None = None
+
+
+class _Models(Struct, frozen=True):
+    data: tuple[_Model, ...] = ()
+
+
+class _Facts(Struct, frozen=True, kw_only=True):
+    """What changes only with a restart. ``due_at``: when to ask again; ``started_at``: of the run they belong to."""
+
+    version: str | None
+    models: tuple[_Model, ...]
+    notes: tuple[str, ...]
+    started_at: float | None
+    due_at: float
+
+
+class VllmReader:
+    """One server. A read takes up to two deadlines of its endpoint: the metrics, then the slow facts when due."""
+
+    def __init__(self, endpoint: Endpoint, *, clock: Callable[[], float]) -> None:
+        self._endpoint = endpoint
+        self._clock = clock
+        self._facts: _Facts | None = None
+
+    async def read(self) -> ServerReading:
+        """The server now; counters are raw, since the engine's start.
+
+        Raises:
+            Unreachable: nothing listens (vLLM opens its port only when it is ready), or no answer in time.
+            Refused: the metrics are behind a key.
+            Unreadable: not a page of vLLM.
+        """
+        try:
+            answer = await self._endpoint.get("/metrics", key=True)
+            page = parse_page(answer.text, source=f"{self._endpoint.url}/metrics")
+        except CollectorError:
+            self._facts = None  # it may come back as another version
+            raise
+        at = self._clock()
+        facts = await self._current_facts(page)
+        return _reading(at, page, facts)
+
+    async def _current_facts(self, page: Page) -> _Facts:
+        facts = self._facts
+        if facts is None or self._clock() >= facts.due_at or facts.started_at != page.started_at:
+            facts = self._facts = await self._read_facts(page.started_at)
+        return facts
+
+    async def _read_facts(self, started_at: float | None) -> _Facts:
+        version, models = await asyncio.gather(self._fact("/version", _Version), self._fact("/v1/models", _Models))
+        failed = [fact for fact in (version, models) if isinstance(fact, CollectorError)]
+        settled = all(isinstance(fact, Refused) for fact in failed)
+        return _Facts(
+            version=version.version[:64] if isinstance(version, _Version) else None,
+            models=models.data if isinstance(models, _Models) else (),
+            notes=tuple(str(fact) for fact in failed),
+            started_at=started_at,
+            due_at=self._clock() + (FACTS_SECONDS if settled else RETRY_SECONDS),
+        )
+
+    async def _fact(self, path: str, kind: type[T]) -> T | CollectorError:
+        """A fact that a reading can do without: what went wrong is returned, and becomes a note."""
+        try:
+            answer = await self._endpoint.get(path, key=True)
+            return msgspec.json.decode(answer.text, type=kind)
+        except CollectorError as exc:
+            return exc
+        except (msgspec.DecodeError, RecursionError):
+            return Unreadable("malformed", f"{self._endpoint.url}{path} is not the JSON that vLLM answers there")
+
+
+def _reading(at: float, page: Page, facts: _Facts) -> ServerReading:
+    base = next((model for model in facts.models if model.parent is None), None)
+    arguments: Arguments = arguments_of(page)
+    if base is not None and base.max_model_len is not None and base.max_model_len > 0:
+        arguments["max_model_len"] = base.max_model_len
+    model = page.model or (base.id if base is not None else None)
+    return ServerReading(
+        at=at,
+        engine="vllm",
+        state="sleeping" if page.sleeping else "serving",
+        version=facts.version,
+        model=model[:256] if model is not None else None,
+        started_at=page.started_at,
+        pools=() if page.sleeping else pools_of(page),
+        replicas=tuple(_replica(page, replica, facts.version) for replica in page.replicas),
+        arguments=arguments,
+        notes=facts.notes + (() if page.sleeping else notes_of(page)),
+    )
+
+
+def _replica(page: Page, replica: str, version: str | None) -> ReplicaReading:
+    def count(field: Field) -> int | None:
+        value = page.values[field].get(replica)
+        return None if value is None else round(value)
+
+    hits, queries = count("prefix_hits"), count("prefix_queries")
+    if _counts_tokens(version):
+        hits = count("prefix_hits_old") if hits is None else hits
+        queries = count("prefix_queries_old") if queries is None else queries
+    return ReplicaReading(
+        replica=replica,
+        running_requests=count("running"),
+        waiting_requests=count("waiting"),
+        preemptions=count("preemptions"),
+        prompt_tokens=count("prompt_tokens"),
+        generation_tokens=count("generation_tokens"),
+        prefix_hit_tokens=hits,
+        prefix_query_tokens=queries,
+    )
+
+
+def _counts_tokens(version: str | None) -> bool:
+    """Whether the old prefix counters are in tokens; not so in 0.8, and not known without a version."""
+    found = re.match(r"v?(\d{1,6})\.(\d{1,6})", version or "")
+    return found is not None and (int(found[1]), int(found[2])) >= PREFIX_TOKENS_SINCE
