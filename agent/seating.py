@@ -6,15 +6,7 @@ from msgspec import Struct
 
 from agent.memory.breakdown import Part
 from agent.memory.budget import Budget, RankBudget
-from collectors.readings import NodeReading, PoolReading, ProcessTree, ServerReading, ServerState
-
-
-class RankTitle(Struct, frozen=True, kw_only=True):
-    """A rank as named by a process title."""
-
-    tp_rank: int
-    pp_rank: int
-    replica: str
+from collectors.readings import NodeReading, PoolReading, ProcessTree, RankTitle, ServerReading, ServerState
 
 
 class ServerView(Struct, frozen=True, kw_only=True):
@@ -29,6 +21,9 @@ class ServerView(Struct, frozen=True, kw_only=True):
     titles: Mapping[int, RankTitle] = {}  # by pid
     devices: tuple[str, ...] = ()  # configured UUIDs, in rank order
     on_this_host: bool = True
+    tp: int = 1
+    pp: int = 1
+    dp: int = 1
     budget: Budget | None = None
     restarts: int = 0
     growth_tokens_per_second: Mapping[tuple[str, str], float] = {}  # by replica and pool kind
@@ -80,24 +75,16 @@ def _configured(node: NodeReading, server: ServerView) -> tuple[str, ...]:
     return ()
 
 
-def _world(server: ServerView) -> tuple[int, int, int]:
-    """TP, PP and DP sizes; 1 where nothing is known."""
-    if server.budget is None:
-        return 1, 1, max(1, len(server.reading.replicas) if server.reading else 1)
-    sizes = [server.budget.arguments.get(name) for name in ("tp", "pp", "dp")]
-    tp, pp, dp = (size.value if size and isinstance(size.value, int) else 1 for size in sizes)
-    return tp, pp, dp
-
-
 def _only_rank(server: ServerView) -> RankTitle | None:
-    return RankTitle(tp_rank=0, pp_rank=0, replica="0") if _world(server) == (1, 1, 1) else None
+    alone = server.tp == server.pp == server.dp == 1
+    return RankTitle(tp_rank=0, pp_rank=0, replica="0") if alone else None
 
 
 def _nth_rank(server: ServerView, number: int) -> RankTitle | None:
-    tp, pp, dp = _world(server)
-    if number >= tp * pp * dp:
+    replica, within = divmod(number, server.tp * server.pp)
+    if replica >= server.dp:
         return None
-    return RankTitle(tp_rank=number % tp, pp_rank=number // tp % pp, replica=str(number // (tp * pp)))
+    return RankTitle(tp_rank=within % server.tp, pp_rank=within // server.tp, replica=str(replica))
 
 
 def rank_budget(server: ServerView, rank: RankTitle | None) -> RankBudget | None:

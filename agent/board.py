@@ -1,0 +1,217 @@
+"""The board: collectors pin their latest readings on it, a tick turns what is fresh into a snapshot for all readers."""
+
+import gzip
+from collections.abc import Callable, Sequence
+
+import msgspec
+from msgspec import structs
+
+from agent import __version__
+from agent.assembly import DeviceExtremes, device_record, server_record
+from agent.exporter import render
+from agent.health import Health
+from agent.memory.budget import Device as BudgetDevice
+from agent.memory.history import Extremes
+from agent.seating import seats
+from agent.snapshot import Snapshot
+from agent.watch import ServerWatch
+from collectors.readings import DeviceReading, Fault, ModelFiles, NodeReading, ProcessTree, ServerReading
+from collectors.run import Outcome
+
+WINDOW_SECONDS = 60.0
+STALE_PASSES = 3
+UNREADY_SECONDS = 5.0
+STUCK_SECONDS = 10.0
+
+
+class Published:
+    """What the last tick left for readers; replaced field by field, each a single assignment."""
+
+    def __init__(self, snapshot: Snapshot, metrics: bytes, at: float) -> None:
+        self.snapshot = snapshot
+        self.metrics = metrics
+        self.metrics_gzip = gzip.compress(metrics, compresslevel=1, mtime=0)
+        self.snapshot_json = msgspec.json.encode(snapshot)
+        self.at = at
+
+
+class Board:
+    """Owns the state between ticks; readers only ever see ``published``, swapped in one assignment.
+
+    ``clock`` is monotonic, ``wall`` seconds since the epoch, ``memory_interval_seconds`` the pace of device passes.
+    """
+
+    def __init__(
+        self,
+        watches: Sequence[ServerWatch],
+        *,
+        memory_interval_seconds: float,
+        clock: Callable[[], float],
+        wall: Callable[[], float],
+    ) -> None:
+        self.watches = watches
+        self.health = Health()
+        self._stale_seconds = STALE_PASSES * max(1.0, memory_interval_seconds)
+        self._clock = clock
+        self._wall = wall
+        self._node: NodeReading | None = None
+        self._used: dict[str, Extremes] = {}
+        self.published = self._publish()
+
+    # What collectors hand in
+
+    def took_node(self, node: NodeReading) -> None:
+        """Take one pass over the devices: current values and extremes; never renders."""
+        self._node = node
+        self._record("nvml", "", None)
+        for device in node.devices:
+            target = device.uuid or f"gpu {device.index}"
+            self._record("nvml", target, device.memory_fault)
+            if device.processes is not None or device.processes_fault is not None:
+                self._record("processes", target, device.processes_fault)
+            if device.memory is not None and device.uuid is not None:
+                extremes = self._used.setdefault(device.uuid, Extremes(WINDOW_SECONDS))
+                extremes.add(device.memory.at, device.memory.total_bytes - device.memory.free_bytes)
+
+    def lost_node(self, fault: Fault) -> None:
+        """There was no pass: no driver, or its child died."""
+        self._node = None
+        self._record("nvml", "", fault)
+
+    def took_server(self, watch: ServerWatch, outcome: Outcome[ServerReading]) -> bool:
+        """Take what a server's endpoint said; True when its processes should be looked at anew."""
+        self._record("endpoint", watch.facts.name, outcome.fault, outcome.duration_seconds)
+        if outcome.value is None:
+            answered_before = watch.reading is not None
+            watch.lost()
+            return answered_before
+        return watch.took(outcome.value)
+
+    def took_tree(self, watch: ServerWatch, outcome: Outcome[ProcessTree | None]) -> None:
+        """Take the process tree behind a server's port."""
+        self._record("processes", watch.facts.name, outcome.fault, outcome.duration_seconds)
+        watch.saw(outcome.value)
+
+    def took_model(self, watch: ServerWatch, outcome: Outcome[ModelFiles]) -> None:
+        """Take a server's model files."""
+        self._record("model", watch.facts.name, outcome.fault, outcome.duration_seconds)
+        if outcome.value is not None:
+            watch.take_model(outcome.value)
+
+    # The tick
+
+    def tick(self) -> Published:
+        """Turn what is known now into a snapshot and publish it."""
+        self.published = self._publish()
+        return self.published
+
+    def _publish(self) -> Published:
+        now = self._clock()
+        snapshot = self._snapshot(now)
+        return Published(snapshot, render(snapshot), now)
+
+    def _snapshot(self, now: float) -> Snapshot:
+        node = self._fresh_node(now)
+        views = {watch.facts.name: watch.view() for watch in self.watches}
+        seated = seats(node, list(views.values()))
+        by_uuid = {device.uuid: device for device in node.devices if device.uuid}
+        for watch in self.watches:
+            name = watch.facts.name
+            place = next((by_uuid[seat.uuid] for seat in seated if seat.server == name and seat.uuid in by_uuid), None)
+            views[name] = structs.replace(views[name], budget=watch.budget(_budget_device(place)))
+        gpus = {uuid: device.index for uuid, device in by_uuid.items()}
+        return Snapshot(
+            time=self._wall(),
+            version=__version__,
+            devices=tuple(
+                device_record(
+                    device, node=node, servers=views, seated=seated, extremes=self._extremes(device, now), now=now
+                )
+                for device in node.devices
+                if device.uuid
+            ),
+            servers=tuple(server_record(view, seated=seated, gpus=gpus, now=now) for view in views.values()),
+            collectors=self.health.records(now),
+        )
+
+    def _fresh_node(self, now: float) -> NodeReading:
+        """The last pass without what is too old to be called current."""
+        if self._node is not None and self._node.at >= now - self._stale_seconds:
+            return self._node
+        return NodeReading(at=now, driver_version=None, devices=())
+
+    def _extremes(self, device: DeviceReading, now: float) -> DeviceExtremes | None:
+        used = self._used.get(device.uuid or "")
+        if used is None or device.memory is None:
+            return None
+        total = device.memory.total_bytes
+        highest = {"60s": used.window_highest(now), "start": used.highest}
+        known = {window: count for window, count in highest.items() if count is not None}
+        return DeviceExtremes(
+            used_max_bytes=known, free_min_bytes={window: total - count for window, count in known.items()}
+        )
+
+    def _record(self, name: str, target: str, fault: Fault | None, duration_seconds: float | None = None) -> None:
+        self.health.record(name, target, fault, now=self._clock(), wall=self._wall(), duration_seconds=duration_seconds)
+
+    # What readers ask
+
+    @property
+    def metrics(self) -> bytes:
+        return self.published.metrics
+
+    @property
+    def metrics_gzip(self) -> bytes:
+        return self.published.metrics_gzip
+
+    @property
+    def snapshot_json(self) -> bytes:
+        return self.published.snapshot_json
+
+    def history_json(self) -> bytes:
+        """Used tokens of every pool over the last minutes, as ``vramscope.history/1``; times are wall clock."""
+        offset = self._wall() - self._clock()
+        capacity: dict[tuple[str, str, str], int | None] = {
+            (server.name, pool.replica, pool.kind): pool.capacity_tokens
+            for server in self.published.snapshot.servers
+            for pool in server.pools
+        }
+        pools = [
+            {
+                "server": watch.facts.name,
+                "replica": replica,
+                "kind": kind,
+                "capacity_tokens": capacity.get((watch.facts.name, replica, kind)),
+                "points": [(at + offset, used) for at, used in history.points],
+            }
+            for watch in self.watches
+            for (replica, kind), history in watch.histories.items()
+        ]
+        return msgspec.json.encode({"schema": "vramscope.history/1", "pools": pools})
+
+    def has_heard_of(self, sources: frozenset[tuple[str, str]]) -> bool:
+        """Whether each of these (collector, target) has delivered or failed at least once."""
+        return sources <= {(c.name, c.target) for c in self.health.records(self._clock())}
+
+    def not_healthy(self) -> str | None:
+        """Why what is published must not be passed on as current, None when it may."""
+        age = self._clock() - self.published.at
+        return f"no tick for {age:.0f} s" if age > STUCK_SECONDS else None
+
+    def not_ready(self) -> str | None:
+        """Why collection is not fresh, None when at least one source delivers."""
+        age = self._clock() - self.published.at
+        if age > UNREADY_SECONDS:
+            return f"no tick for {age:.0f} s"
+        collectors = self.published.snapshot.collectors
+        if any(collector.success for collector in collectors):
+            return None
+        return "; ".join(f"{c.name} {c.target}".strip() + f": {c.error}" for c in collectors) or "nothing collected yet"
+
+
+def _budget_device(reading: DeviceReading | None) -> BudgetDevice:
+    """The device as the budget wants it: without the driver's reservation CUDA's total is not known."""
+    if reading is None or reading.memory is None:
+        return BudgetDevice(name=reading.name if reading else None)
+    total, reserved = reading.memory.total_bytes, reading.memory.reserved_bytes
+    return BudgetDevice(name=reading.name, total_bytes=total, cuda_bytes=None if reserved is None else total - reserved)

@@ -1,0 +1,49 @@
+"""``vramscope check``: what the agent can see on this host, what it can't, and what to do about it."""
+
+from msgspec import Struct
+
+from agent.settings import Settings
+from agent.snapshot import Snapshot
+
+
+class Line(Struct, frozen=True, kw_only=True):
+    """One thing looked at."""
+
+    what: str
+    ok: bool
+    finding: str
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    """``ok``: nothing failed."""
+
+    schema: str = "vramscope.check/1"
+    ok: bool
+    lines: tuple[Line, ...]
+
+
+def check_report(snapshot: Snapshot, settings: Settings) -> Report:
+    """Turn one collection into findings: every source, every device, and for every server what is still unknown."""
+    lines = [
+        Line(
+            what=f"{collector.name} {collector.target}".strip(),
+            ok=collector.success,
+            finding=collector.error or "works",
+        )
+        for collector in snapshot.collectors
+    ]
+    for device in snapshot.devices:
+        parts = {part.component for part in device.components}
+        shown = "processes are visible" if "other_processes" in parts else "processes are not visible"
+        reserved = "v2 memory" if "reserved" in parts else "v1 memory only: reserved is inside hidden"
+        lines.append(Line(what=f"gpu {device.index}", ok=bool(parts), finding=f"{device.name}: {reserved}, {shown}"))
+    for server in snapshot.servers:
+        models = {one.label: one.model for one in settings.servers}
+        missing = list(server.notes)
+        if models.get(server.name) is None:
+            missing.append("no model path is configured: no budget, weights and KV bytes stay inside runtime")
+        finding = "; ".join(missing) or f"{server.engine} {server.version or ''} {server.state}".replace("  ", " ")
+        lines.append(Line(what=f"server {server.name}", ok=server.state != "down", finding=finding))
+    if not settings.servers:
+        lines.append(Line(what="servers", ok=True, finding="none configured; add one under servers: in the settings"))
+    return Report(ok=all(line.ok for line in lines), lines=tuple(lines))

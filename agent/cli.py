@@ -1,0 +1,179 @@
+"""The command line: thin commands over settings, wiring and views. Every error is one sentence on stderr."""
+
+import asyncio
+import logging
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+import msgspec
+
+from agent import __version__
+from agent.app import collect_once, serve
+from agent.budget_command import budget_command
+from agent.check import check_report
+from agent.demo import run_demo
+from agent.errors import InputError
+from agent.remote import fetch_snapshot
+from agent.settings import ServerSettings, Settings, check_server, load_settings, parse_listen
+from agent.snapshot import Snapshot
+from agent.terminal import print_snapshot
+from collectors.registry import ENGINES
+
+CONFIG = click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Settings file (YAML).")
+AS_JSON = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout and nothing else.")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="vramscope")
+def cli() -> None:
+    """Where every byte of GPU memory is beside an LLM inference server."""
+
+
+@cli.command("run")
+@CONFIG
+@click.option("--listen", metavar="HOST:PORT", help="Address to serve on (default: settings, else :10175).")
+def run_command(config: Path | None, listen: str | None) -> None:
+    """Run the agent: /metrics, the page at /, /api/v1/snapshot.
+
+    Example: vramscope run --config vramscope.yml
+    """
+    _log_to_stderr()
+    asyncio.run(serve(_with_listen(_settings(config), listen), announce=_announce))
+
+
+@cli.command("snapshot")
+@click.option("--url", metavar="URL", help="A running agent (default: the one on this host).")
+@CONFIG
+@click.option("--server-url", metavar="URL", help="Collect once from this inference server, without an agent.")
+@click.option("--engine", type=click.Choice(list(ENGINES)), help="Engine of --server-url.")
+@click.option("--model", metavar="PATH", help="Model directory or config.json of --server-url.")
+@AS_JSON
+@click.option("--explain", is_flag=True, help="Say how each number is known.")
+def snapshot_command(
+    url: str | None,
+    config: Path | None,
+    server_url: str | None,
+    engine: str | None,
+    model: str | None,
+    as_json: bool,
+    explain: bool,
+) -> None:
+    """Show where every byte is, now.
+
+    Example: vramscope snapshot --server-url http://127.0.0.1:8000 --model /models/llama
+    """
+    if sum(source is not None for source in (url, config, server_url)) > 1:
+        raise InputError("--url, --config and --server-url exclude each other; give one")
+    if server_url is None and (engine or model):
+        raise InputError("--engine and --model describe --server-url; give that too")
+    if server_url is not None:
+        server = ServerSettings(url=server_url, engine=engine or "vllm", model=model)
+        check_server(server, "--server-url")
+        snapshot = asyncio.run(_once(Settings(servers=(server,)), quiet=as_json))
+    elif config is not None:
+        snapshot = asyncio.run(_once(load_settings(config), quiet=as_json))
+    else:
+        snapshot = fetch_snapshot(url or "http://127.0.0.1:10175")
+    if as_json:
+        click.echo(msgspec.json.encode(snapshot))
+    else:
+        print_snapshot(snapshot, explain=explain)
+
+
+@cli.command("check")
+@CONFIG
+@AS_JSON
+def check_command(config: Path | None, as_json: bool) -> None:
+    """Check settings, driver, servers and model files; say what is missing and what to do.
+
+    Example: vramscope check --config vramscope.yml
+    """
+    settings = _settings(config)
+    report = check_report(asyncio.run(_once(settings, quiet=as_json)), settings)
+    if as_json:
+        click.echo(msgspec.json.encode(report))
+    else:
+        for line in report.lines:
+            click.echo(f"{'ok  ' if line.ok else 'FAIL'}  {line.what}: {line.finding}")
+    if not report.ok:
+        sys.exit(1)
+
+
+@cli.command("demo")
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of the simulated load.")
+@click.option(
+    "--speed", type=click.FloatRange(0.1, 100), default=10.0, show_default=True, help="Simulated seconds a second."
+)
+@click.option("--duration", type=click.FloatRange(min=0), help="End after this many simulated seconds.")
+@click.option("--listen", metavar="HOST:PORT", default="127.0.0.1:10175", show_default=True)
+@click.option("--scenario", default="reasoning", show_default=True, help="Name of a scenario.")
+def demo_command(seed: int, speed: float, duration: float | None, listen: str, scenario: str) -> None:
+    """Run the agent beside a simulated GPU node with one long reasoning chain.
+
+    Example: vramscope demo --speed 20
+    """
+    _log_to_stderr()
+    parse_listen(listen, where="--listen")
+    with tempfile.TemporaryDirectory(prefix="vramscope-demo-") as directory:
+        asyncio.run(
+            run_demo(
+                scenario,
+                seed=seed,
+                speed=speed,
+                duration_seconds=duration,
+                listen=listen,
+                directory=Path(directory),
+                announce=_announce,
+            )
+        )
+
+
+cli.add_command(budget_command)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line; the exit code."""
+    try:
+        result = cli.main(list(arguments), prog_name="vramscope", standalone_mode=False)
+    except click.ClickException as error:
+        click.echo(f"vramscope: {error.format_message()}", err=True)
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return 130
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 1
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 1
+    return result if isinstance(result, int) else 0
+
+
+def _settings(config: Path | None) -> Settings:
+    return load_settings(config) if config else Settings()
+
+
+def _with_listen(settings: Settings, listen: str | None) -> Settings:
+    if listen is None:
+        return settings
+    parse_listen(listen, where="--listen")
+    return msgspec.structs.replace(settings, listen=listen)
+
+
+async def _once(settings: Settings, *, quiet: bool) -> Snapshot:
+    if not quiet:
+        click.echo("collecting once from the driver and every server ...", err=True)
+    return await collect_once(settings)
+
+
+def _announce(url: str) -> None:
+    click.echo(f"listening on {url}")
+    sys.stdout.flush()
+
+
+def _log_to_stderr() -> None:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    logging.getLogger("uvicorn").setLevel(logging.ERROR)

@@ -1,0 +1,51 @@
+"""``vramscope demo``: the agent, unchanged, beside a simulated node."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from agent.app import serve
+from agent.errors import InputError
+from agent.settings import Intervals, ServerSettings, Settings
+from collectors.simulated.node import SimulatedNode
+from collectors.simulated.scenario import load_scenario
+
+
+async def run_demo(
+    scenario: str,
+    *,
+    seed: int,
+    speed: float,
+    duration_seconds: float | None,
+    listen: str,
+    directory: Path,
+    announce: Callable[[str], None],
+) -> None:
+    """Run until a signal or until ``duration_seconds`` of simulated time have passed.
+
+    Raises:
+        InputError: the scenario does not exist or can't be used.
+        RunError: the address can't be listened on.
+    """
+    try:
+        story = load_scenario(scenario)
+    except ValueError as error:
+        raise InputError(str(error)) from error
+    node = SimulatedNode(story, seed=seed, speed=speed, directory=directory)
+    await node.start()
+    settings = Settings(
+        listen=listen,
+        intervals=Intervals(processes=1.0),
+        servers=tuple(
+            ServerSettings(url=server.url, name=server.name, model=str(server.model), arguments=server.arguments)
+            for server in node.servers
+        ),
+    )
+    ended = asyncio.Event()
+    story_task = asyncio.create_task(node.run(duration_seconds))
+    story_task.add_done_callback(lambda _: ended.set())
+    try:
+        await serve(settings, announce=announce, simulated_state=node.state_path, until=ended)
+    finally:
+        story_task.cancel()
+        await node.stop()

@@ -1,0 +1,90 @@
+"""The health of every source: success, duration, failures by reason; a change of state is logged once."""
+
+import logging
+from collections.abc import Mapping
+
+from agent.snapshot import Collector
+from collectors.readings import Fault
+
+log = logging.getLogger("vramscope")
+
+REASONS: Mapping[str, tuple[str, ...]] = {
+    "nvml": ("timeout", "child_died"),
+    "processes": ("denied",),
+    "endpoint": ("refused", "timeout", "unreadable"),
+    "model": ("unreadable",),
+}
+"""Failure reasons that are exported as 0 from the start, so that a first failure is seen as an increase."""
+
+
+class _Source:
+    def __init__(self, name: str) -> None:
+        self.fault: Fault | None = None
+        self.tried_at: float | None = None
+        self.succeeded_at: float | None = None
+        self.succeeded_wall: float | None = None
+        self.duration_seconds: float | None = None
+        self.failures = dict.fromkeys(REASONS.get(name, ()), 0)
+
+
+class Health:
+    """Remembers the last outcome of each source; ``records`` gives them for the snapshot."""
+
+    def __init__(self) -> None:
+        self._sources: dict[tuple[str, str], _Source] = {}
+
+    def record(
+        self,
+        name: str,
+        target: str,
+        fault: Fault | None,
+        *,
+        now: float,
+        wall: float,
+        duration_seconds: float | None = None,
+    ) -> None:
+        """Take one outcome: ``now`` is monotonic, ``wall`` seconds since the epoch, ``fault`` None is success."""
+        source = self._sources.get((name, target))
+        if source is None:
+            source = self._sources[name, target] = _Source(name)
+        self._log_change(name, target, source, fault)
+        source.fault = fault
+        source.tried_at = now
+        source.duration_seconds = duration_seconds
+        if fault is None:
+            source.succeeded_at, source.succeeded_wall = now, wall
+        else:
+            source.failures[fault.reason] = source.failures.get(fault.reason, 0) + 1
+
+    def forget(self, name: str, target: str) -> None:
+        """Drop a source that no longer exists."""
+        self._sources.pop((name, target), None)
+
+    def fault(self, name: str, target: str) -> Fault | None:
+        source = self._sources.get((name, target))
+        return source.fault if source else None
+
+    def records(self, now: float) -> tuple[Collector, ...]:
+        """All sources, sorted; ages are of the last success."""
+        return tuple(
+            Collector(
+                name=name,
+                target=target,
+                success=source.fault is None and source.tried_at is not None,
+                age_seconds=None if source.succeeded_at is None else max(0.0, now - source.succeeded_at),
+                error=source.fault.message if source.fault else None,
+                duration_seconds=source.duration_seconds,
+                last_success_at=source.succeeded_wall,
+                failures=dict(source.failures),
+            )
+            for (name, target), source in sorted(self._sources.items())
+        )
+
+    @staticmethod
+    def _log_change(name: str, target: str, source: _Source, fault: Fault | None) -> None:
+        what = f"{name} {target}".strip()
+        before = source.fault.reason if source.fault else None
+        if fault is not None and (source.tried_at is None or before != fault.reason):
+            log.warning("%s failed: %s", what, fault.message)
+        elif fault is None and before is not None:
+            log.info("%s works again", what)

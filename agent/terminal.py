@@ -1,0 +1,82 @@
+"""A snapshot as text: one table per device and server, readable in 80 columns."""
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from agent.snapshot import Collector, Device, Server, Snapshot
+
+GIB = 2**30
+
+
+def print_snapshot(snapshot: Snapshot, *, explain: bool, console: Console | None = None) -> None:
+    """Print devices, servers and failing collectors; ``explain`` adds how each number is known."""
+    console = console or Console(highlight=False)
+    for device in snapshot.devices:
+        console.print(_device(device, explain=explain))
+    for server in snapshot.servers:
+        console.print(_server(server))
+        for note in server.notes if explain else ():
+            console.print(f"  {escape(note)}")
+    if not snapshot.devices:
+        console.print("No device: nothing is known about GPU memory.")
+    if not snapshot.servers:
+        console.print("No server is configured.")
+    for collector in snapshot.collectors:
+        if not collector.success:
+            console.print(f"failed: {escape(_source(collector))}: {escape(collector.error or 'no reading yet')}")
+
+
+def _device(device: Device, *, explain: bool) -> Table:
+    head = f"gpu {device.index}  {device.name or ''}  {device.uuid}"
+    if device.headroom_ratio is not None:
+        head += f"\nheadroom {device.headroom_ratio:.1%} of {_gib(device.total_bytes)}"
+    table = Table(title=escape(head), title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for name, justify in (("component", "left"), ("server", "left"), ("live", "right"), ("share", "right")):
+        table.add_column(name, justify="right" if justify == "right" else "left")
+    table.add_column("budget", justify="right")
+    if explain:
+        table.add_column("known by")
+    budget = {(line.server, line.component): line.bytes for line in device.budget if line.bound == "likely"}
+    for part in device.components:
+        share = f"{part.bytes / device.total_bytes:.1%}" if device.total_bytes else ""
+        row = [part.component, part.server, _gib(part.bytes), share, _gib(budget.get((part.server, part.component)))]
+        table.add_row(*(escape(cell) for cell in row), *([part.evidence] if explain else []))
+    table.add_row("total", "", _gib(device.total_bytes), "", "")
+    for what, amounts in (("unexplained", device.unexplained_bytes), ("over-attributed", device.overattributed_bytes)):
+        for server, count in amounts.items():
+            if count:
+                table.add_row(f"of it {what}", escape(server), _gib(count), "", "")
+    return table
+
+
+def _server(server: Server) -> Table:
+    facts = f"{server.name}  {server.engine} {server.version or ''}  {server.state}  {server.url}"
+    table = Table(title=escape(facts), title_justify="left", title_style="bold", box=None, pad_edge=False)
+    table.add_column("pool")
+    for name in ("used", "of tokens", "ratio", "growth/s", "pool", "per token"):
+        table.add_column(name, justify="right")
+    for pool in server.pools:
+        ratio = "" if pool.used_ratio is None else f"{pool.used_ratio:.1%}"
+        growth = "" if pool.growth_tokens_per_second is None else f"{pool.growth_tokens_per_second:+.1f}"
+        slope = "" if pool.bytes_per_token is None else f"{pool.bytes_per_token:,} B"
+        name = f"{pool.kind} {pool.replica}" if len(server.pools) > 1 else pool.kind
+        table.add_row(
+            name, _count(pool.used_tokens), _count(pool.capacity_tokens), ratio, growth, _gib(pool.pool_bytes), slope
+        )
+    running, waiting = _count(server.requests.running), _count(server.requests.waiting)
+    table.caption = f"running {running}, waiting {waiting}, preemptions {_count(server.counters.preemptions)}"
+    table.caption_justify = "left"
+    return table
+
+
+def _source(collector: Collector) -> str:
+    return f"{collector.name} {collector.target}".strip()
+
+
+def _gib(count: int | None) -> str:
+    return "" if count is None else f"{count / GIB:,.2f} GiB"
+
+
+def _count(number: int | None) -> str:
+    return "?" if number is None else f"{number:,}"

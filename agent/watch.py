@@ -1,0 +1,141 @@
+"""What the agent remembers about one server between ticks: its last reading, processes, model, budget and history."""
+
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from agent.memory import budget as budgets
+from agent.memory.arguments import Arguments, merge
+from agent.memory.budget import Budget, Device
+from agent.memory.history import PoolHistory
+from agent.seating import ServerView
+from collectors.readings import ModelFiles, ProcessTree, RankTitle, ServerReading, ServerState
+
+RESTART_SLACK_SECONDS = 2.0
+
+
+class ServerFacts(Struct, frozen=True, kw_only=True):
+    """What settings say about a server; it does not change while it is watched."""
+
+    name: str
+    engine: str
+    url: str
+    given: Arguments
+    devices: tuple[str, ...] = ()
+    on_this_host: bool = True
+
+    @property
+    def port(self) -> int:
+        parts = urlsplit(self.url)
+        return parts.port or {"http": 80, "https": 443}[parts.scheme]
+
+
+class ServerWatch:
+    """One server over time. Readings go in as they come; ``view`` gives what is known at a tick."""
+
+    def __init__(self, facts: ServerFacts, *, rank_of: Callable[[str], RankTitle | None]) -> None:
+        self.facts = facts
+        self.reading: ServerReading | None = None
+        self.tree: ProcessTree | None = None
+        self.model: ModelFiles | None = None
+        self.restarts = 0
+        self.histories: dict[tuple[str, str], PoolHistory] = {}
+        self._rank_of = rank_of
+        self._titles: dict[int, RankTitle] = {}
+        self._last: ServerReading | None = None  # survives a time without answers, to notice a restart
+        self._budget: tuple[object, Budget] | None = None
+
+    def took(self, reading: ServerReading) -> bool:
+        """Take a reading; True when it is the first or comes from a restarted engine."""
+        last, self._last = self._last, reading
+        restarted = last is not None and _restarted(last, reading)
+        if restarted:
+            self.restarts += 1
+            self.histories.clear()
+        if reading.state != "serving":
+            self.histories.clear()
+        for pool in reading.pools:
+            if pool.used_tokens is not None:
+                self.histories.setdefault((pool.replica, pool.kind), PoolHistory()).add(reading.at, pool.used_tokens)
+        self.reading = reading
+        return last is None or restarted
+
+    def lost(self) -> None:
+        """The endpoint did not answer: nothing it said before is passed on as current."""
+        self.reading = None
+
+    def saw(self, tree: ProcessTree | None) -> None:
+        """Take the process tree behind the server's port, None when nothing listens there."""
+        self.tree = tree
+        found = {process.pid: self._rank_of(process.title) for process in tree.processes} if tree else {}
+        self._titles = {pid: rank for pid, rank in found.items() if rank is not None}
+
+    @property
+    def state(self) -> ServerState:
+        """As the engine says; without an answer, loading while its processes live, else down."""
+        if self.reading is not None:
+            return self.reading.state
+        return "loading" if self.tree is not None else "down"
+
+    def view(self) -> ServerView:
+        """Everything known now, without the budget (which needs a device)."""
+        tp, pp, dp = self._world()
+        return ServerView(
+            name=self.facts.name,
+            engine=self.facts.engine,
+            url=self.facts.url,
+            state=self.state,
+            reading=self.reading,
+            tree=self.tree,
+            titles=self._titles,
+            devices=self.facts.devices,
+            on_this_host=self.facts.on_this_host,
+            tp=tp,
+            pp=pp,
+            dp=dp,
+            restarts=self.restarts,
+            growth_tokens_per_second={
+                key: growth
+                for key, history in self.histories.items()
+                if (growth := history.growth_tokens_per_second()) is not None
+            },
+        )
+
+    def budget(self, device: Device) -> Budget | None:
+        """The prediction on a device, computed anew only when something it rests on changed; None without a model."""
+        if self.model is None:
+            return None
+        arguments = self._arguments()
+        key = (self.model.path, arguments, device)
+        if self._budget is None or self._budget[0] != key:
+            self._budget = (key, budgets.compute(self.model, arguments, device))
+        return self._budget[1]
+
+    def take_model(self, model: ModelFiles) -> None:
+        self.model = model
+        self._budget = None
+
+    def _world(self) -> tuple[int, int, int]:
+        """TP, PP and DP sizes: as given, else as the process titles and the engine's replicas show."""
+        given = self.facts.given
+        titles = self._titles.values()
+        replicas = len(self.reading.replicas) if self.reading else 1
+        return (
+            given.tp or 1 + max((rank.tp_rank for rank in titles), default=0),
+            given.pp or 1 + max((rank.pp_rank for rank in titles), default=0),
+            given.dp or max(1, replicas),
+        )
+
+
+def _restarted(last: ServerReading, reading: ServerReading) -> bool:
+    """Another start time, or, where the engine does not tell it, a counter that went back."""
+    if last.started_at is not None and reading.started_at is not None:
+        return abs(reading.started_at - last.started_at) > RESTART_SLACK_SECONDS
+    before, after = (_generated(reading) for reading in (last, reading))
+    return before is not None and after is not None and after < before
+
+
+def _generated(reading: ServerReading) -> int | None:
+    counts = [replica.generation_tokens for replica in reading.replicas]
+    return sum(count for count in counts if count is not None) if counts and None not in counts else None
