@@ -1,0 +1,204 @@
+"""A model on disk: its ``config.json`` and the bytes of its tensors, from the headers of its safetensors files.
+
+Files may be named by somebody else's process, so each is a regular file, bounded, and every size in it is checked.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from collectors.errors import CollectorError, Refused, Unreadable
+from collectors.readings import ModelFiles
+from collectors.safetensors import MAX_HEADER_BYTES, Tensor, read_header
+
+INDEX_NAME = "model.safetensors.index.json"
+MAX_CONFIG_BYTES = 8 * 1024 * 1024
+MAX_INDEX_BYTES = 64 * 1024 * 1024
+MAX_SHARDS = 4096
+MAX_LAYERS = 10_000
+_MAX_CHECKPOINT_BYTES = 1 << 50
+_LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
+_WRAPPERS = frozenset({"model", "language_model", "transformer"})
+
+
+class _Checkpoint(Struct, frozen=True, kw_only=True):
+    """The weight files of a model, or the total that an index claims where they are not all there."""
+
+    files: tuple[Path, ...] = ()
+    claimed_bytes: int | None = None
+    notes: tuple[str, ...] = ()
+
+
+def read_model(
+    path: Path, *, max_config_bytes: int = MAX_CONFIG_BYTES, max_header_bytes: int = MAX_HEADER_BYTES
+) -> ModelFiles:
+    """A model from its directory, its ``config.json``, its safetensors index, or a lone config under any name.
+
+    Without weight files, and without an index that sums them up, only the config is known and a note says so.
+
+    Raises:
+        Refused: no permission.
+        Unreadable: not there, not a model, or a file that is damaged, cut off, too large or absurd.
+    """
+    try:
+        config_path, index_path = _located(path)
+        config = _json_object(config_path, max_config_bytes)
+        checkpoint = _checkpoint(index_path) if index_path else _Checkpoint(notes=(_no_weights(path),))
+        tensors = [tensor for file in checkpoint.files for tensor in read_header(file, max_bytes=max_header_bytes)]
+    except OSError as exc:
+        raise _os_error(path, exc) from exc
+    layer_bytes, other_bytes = _by_module(tensors, path)
+    total = sum(tensor.bytes for tensor in tensors) if tensors else checkpoint.claimed_bytes
+    return ModelFiles(
+        path=str(path),
+        config=config,
+        tensor_bytes=total,
+        tensor_source=None if total is None else "headers" if tensors else "index",
+        layer_bytes=layer_bytes,
+        other_bytes=other_bytes,
+        bytes_by_dtype=_sums((tensor.dtype, tensor.bytes) for tensor in tensors),
+        notes=checkpoint.notes,
+    )
+
+
+def _located(path: Path) -> tuple[Path, Path | None]:
+    """The config, and where the index of its weights would be; None for a config that stands alone."""
+    if path.is_dir():
+        if not (path / "config.json").exists():
+            raise Unreadable("no_config", f"{path}: expected a model directory, but it has no config.json")
+        return path / "config.json", path / INDEX_NAME
+    if path.name.endswith(".safetensors.index.json"):
+        return path.parent / "config.json", path
+    if path.name == "config.json":
+        return path, path.parent / INDEX_NAME
+    if path.suffix == ".json" or not path.exists():
+        return path, None
+    raise Unreadable("not_a_model", f"{path}: expected a model directory, a config.json or a safetensors index")
+
+
+def _checkpoint(index_path: Path) -> _Checkpoint:
+    if not index_path.exists():
+        return _without_index(index_path.parent)
+    names, claimed = _index(index_path)
+    files = tuple(index_path.parent / name for name in names)
+    missing = sum(not file.is_file() for file in files)
+    if not missing:
+        return _Checkpoint(files=files)
+    note = f"{missing} of {len(files)} weight files are not in {index_path.parent}"
+    source = "bytes are those of the index" if claimed else "the index gives no total either: bytes are not known"
+    return _Checkpoint(claimed_bytes=claimed, notes=(f"{note}; {source}",))
+
+
+def _without_index(directory: Path) -> _Checkpoint:
+    """All weight files of a directory; its own format (``consolidated``) counts only where there is no other."""
+    files = sorted(file for file in directory.glob("*.safetensors") if file.is_file())
+    files = [file for file in files if file.name.startswith("model")] or files
+    if len(files) > MAX_SHARDS:
+        raise Unreadable(
+            "absurd", f"{directory}: more than {MAX_SHARDS} safetensors files; expected those of one model"
+        )
+    if not files:
+        return _Checkpoint(notes=(_no_weights(directory),))
+    if [file.name for file in files] == ["model.safetensors"]:
+        return _Checkpoint(files=tuple(files))
+    note = f"no {INDEX_NAME} in {directory}: its {len(files)} safetensors files are taken for the whole checkpoint"
+    return _Checkpoint(files=tuple(files), notes=(note,))
+
+
+def _index(path: Path) -> tuple[list[str], int | None]:
+    """The names of the weight files, and the sum of tensor bytes where the index has one."""
+    index = _json_object(path, MAX_INDEX_BYTES)
+    weight_map, metadata = index.get("weight_map"), index.get("metadata")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise Unreadable("malformed", f"{path}: expected a weight_map that names the file of each tensor")
+    names = sorted({str(name) for name in weight_map.values()})
+    strange = next((name for name in names if Path(name).name != name or not name.endswith(".safetensors")), None)
+    if strange is not None or len(names) > MAX_SHARDS:
+        got = f"{strange[:100]!r}" if strange is not None else f"{len(names)} of them"
+        raise Unreadable("absurd", f"{path}: expected names of safetensors files beside it, got {got}")
+    total = metadata.get("total_size") if isinstance(metadata, dict) else None
+    if not isinstance(total, int | float) or not 0 < total < _MAX_CHECKPOINT_BYTES:
+        return names, None
+    return names, int(total)
+
+
+def _by_module(tensors: Sequence[Tensor], path: Path) -> tuple[tuple[int, ...] | None, dict[str, int]]:
+    """Bytes per decoder layer and per other module.
+
+    Of several stacks of layers (text, vision, multi-token prediction) the largest is the decoder.
+    """
+    stacks: dict[str, dict[int, int]] = {}
+    for tensor in tensors:
+        found = _LAYER.search(tensor.name)
+        if found:
+            stack = stacks.setdefault(tensor.name[: found.start()], {})
+            number = int(found[1][:9])
+            stack[number] = stack.get(number, 0) + tensor.bytes
+    decoder = max(stacks, key=lambda prefix: sum(stacks[prefix].values()), default=None)
+    other = _sums(
+        (_module(tensor.name), tensor.bytes) for tensor in tensors if not _is_in_stack(tensor.name, prefix=decoder)
+    )
+    if decoder is None:
+        return None, other
+    layers = stacks[decoder]
+    if max(layers) >= MAX_LAYERS:
+        raise Unreadable("absurd", f"{path}: a tensor of layer {max(layers)}; expected fewer than {MAX_LAYERS} layers")
+    return tuple(layers.get(number, 0) for number in range(max(layers) + 1)), other
+
+
+def _is_in_stack(name: str, *, prefix: str | None) -> bool:
+    found = _LAYER.search(name)
+    return found is not None and name[: found.start()] == prefix
+
+
+def _module(name: str) -> str:
+    """The first part of a tensor's name that says something: ``model.embed_tokens.weight`` is of ``embed_tokens``."""
+    parts = name.split(".")
+    return next((part for part in parts[:-1] if part not in _WRAPPERS), parts[-1])
+
+
+def _sums(pairs: Iterator[tuple[str, int]]) -> dict[str, int]:
+    sums: dict[str, int] = {}
+    for key, count in pairs:
+        sums[key] = sums.get(key, 0) + count
+    return sums
+
+
+def _json_object(path: Path, max_bytes: int) -> dict[str, Any]:
+    if path.exists() and not path.is_file():
+        raise Unreadable("not_regular", f"{path}: expected a regular file")
+    with path.open("rb") as file:
+        data = file.read(max_bytes + 1)
+    if len(data) > max_bytes:
+        raise Unreadable("too_large", f"{path}: expected at most {max_bytes} bytes of JSON, got more")
+    try:
+        value = json.loads(data.decode("utf-8-sig"))
+    except UnicodeDecodeError as exc:
+        raise Unreadable("malformed", f"{path}: expected JSON, got binary data") from exc
+    except json.JSONDecodeError as exc:
+        what = "an empty file" if not data.strip() else f"{exc.msg} in line {exc.lineno}"
+        raise Unreadable("malformed", f"{path}: expected JSON, got {what}; download it again") from exc
+    except (ValueError, RecursionError) as exc:
+        raise Unreadable("malformed", f"{path}: expected the JSON of a model, got absurd nesting or numbers") from exc
+    if not isinstance(value, dict):
+        raise Unreadable("malformed", f"{path}: expected a JSON object, got {type(value).__name__}")
+    return value
+
+
+def _no_weights(path: Path) -> str:
+    return f"no safetensors files with {path}, so the bytes of its tensors are not known"
+
+
+def _os_error(path: Path, exc: OSError) -> CollectorError:
+    where = exc.filename or path
+    if isinstance(exc, FileNotFoundError):
+        return Unreadable(
+            "missing", f"{where}: no such file; expected a model directory, config.json or safetensors index"
+        )
+    if isinstance(exc, PermissionError):
+        return Refused("permission", f"{where}: no permission to read it; run vramscope as a user who may")
+    return Unreadable("unreadable", f"{where}: can't be read: {exc.strerror or type(exc).__name__}")
