@@ -127,11 +127,17 @@ def test_counters_are_seen_as_rates(document: dict[str, Any]) -> None:
         assert expression.count("[") == len(rates), expression
 
 
+def test_figures_show_now_or_nothing(document: dict[str, Any]) -> None:
+    """A panel without a time axis asks for this moment: the last value of a dead server would look alive."""
+    for panel in panels(document):
+        if panel["type"] in {"bargauge", "stat", "table"}:
+            assert all(target["instant"] is True for target in panel["targets"]), panel["title"]
+
+
 def test_legends_keep_their_braces(document: dict[str, Any]) -> None:
     """A label in a legend stands in double braces: the generator did not take it for a placeholder of its own."""
     for title, target in targets(document):
         if target.get("format") == "table":
-            assert target["instant"] is True, title
             continue
         rest = re.sub(r"\{\{\w+\}\}", "", target["legendFormat"])
         assert target["legendFormat"], title

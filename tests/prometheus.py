@@ -1,0 +1,89 @@
+"""A real Prometheus that scrapes what a test serves, once a second."""
+
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import yaml
+
+from tests.real import require
+
+START_SECONDS = 30.0
+
+
+class Prometheus:
+    """A running server, asked over its HTTP API."""
+
+    def __init__(self, client: httpx.Client) -> None:
+        self._client = client
+
+    def get(self, path: str, **parameters: str) -> Any:
+        """The ``data`` of an answer of the HTTP API; an answer that is no success fails the test."""
+        document = self._client.get(f"/api/v1/{path}", params=parameters).json()
+        assert document["status"] == "success", f"{parameters}: {document}"
+        return document["data"]
+
+    def query(self, expression: str) -> list[dict[str, Any]]:
+        """The samples of an expression, now."""
+        result: list[dict[str, Any]] = self.get("query", query=expression)["result"]
+        return result
+
+
+@contextmanager
+def prometheus(folder: Path, targets: Mapping[str, str], rules: Sequence[Path] = ()) -> Iterator[Prometheus]:
+    """Run Prometheus in a folder of its own until the block ends.
+
+    Args:
+        targets: ``host:port`` by job.
+        rules: rule files that it evaluates.
+    """
+    config = {
+        "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
+        "rule_files": [str(path) for path in rules],
+        "scrape_configs": [
+            {"job_name": job, "static_configs": [{"targets": [target]}]} for job, target in targets.items()
+        ],
+    }
+    (folder / "prometheus.yml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    address = f"127.0.0.1:{_free_port()}"
+    command = [
+        require("prometheus"),
+        f"--config.file={folder / 'prometheus.yml'}",
+        f"--storage.tsdb.path={folder / 'data'}",
+        f"--web.listen-address={address}",
+        "--log.level=warn",
+    ]
+    log = folder / "prometheus.log"
+    with log.open("w", encoding="utf-8") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output)
+    try:
+        with httpx.Client(base_url=f"http://{address}", timeout=10, trust_env=False) as client:
+            _await_ready(process, client, log)
+            yield Prometheus(client)
+    finally:
+        process.terminate()
+        process.wait(timeout=10)
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def _await_ready(process: "subprocess.Popen[bytes]", client: httpx.Client, log: Path) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while process.poll() is None and time.monotonic() < deadline:
+        try:
+            if client.get("/-/ready").status_code == httpx.codes.OK:
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(0.1)
+    raise AssertionError(f"Prometheus did not start: {log.read_text(encoding='utf-8')[-2000:]}")
