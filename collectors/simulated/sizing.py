@@ -1,0 +1,100 @@
+"""Bytes of a simulated rank: what a vLLM server allocates, in which order, and how many KV blocks it gets.
+
+    requested = ceil(cuda_total x gpu_memory_utilization)
+    blocks    = floor((requested - weights - activation peak - graphs) / bytes_per_block)
+
+That is vLLM 0.32's own arithmetic (v1/worker/gpu_worker.py, v1/core/kv_cache_utils.py): context and communication are
+allocated before its baseline and lie outside the fraction. The driver hands out memory in steps of 2 MiB.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from collectors.simulated.story import Device, Loading, Server
+
+MIB = 2**20
+PAGE_BYTES = 2 * MIB
+
+Phase = Literal["boot", "context", "weights", "profiling", "pool", "graphs", "serving"]
+
+
+class RankSizes(Struct, frozen=True, kw_only=True):
+    """What one rank of a server allocates; bytes, each a multiple of 2 MiB. ``blocks`` includes the null block."""
+
+    requested_bytes: int
+    context_bytes: int
+    weights_bytes: int
+    activations_bytes: int
+    graphs_bytes: int
+    pool_bytes: int
+    blocks: int
+
+    def held_bytes(self, phase: Phase, done: float) -> int:
+        """Bytes on the device in a phase of which the share ``done`` (0-1) has passed."""
+        loaded = self.context_bytes + self.weights_bytes
+        match phase:
+            case "boot":
+                return 0
+            case "context":
+                return self.context_bytes
+            case "weights":
+                return self.context_bytes + whole_pages(self.weights_bytes * done)
+            case "profiling":
+                return loaded + self.activations_bytes
+            case "pool":
+                return loaded + self.pool_bytes
+            case "graphs":
+                return loaded + self.pool_bytes + whole_pages(self.graphs_bytes * done)
+            case "serving":
+                return loaded + self.pool_bytes + self.graphs_bytes + self.activations_bytes
+
+
+def whole_pages(size: float) -> int:
+    """Bytes the driver takes for ``size`` bytes."""
+    return math.ceil(size / PAGE_BYTES) * PAGE_BYTES
+
+
+def rank_sizes(server: Server, devices: Sequence[Device]) -> RankSizes:
+    """Sizes of each rank of a server; of unequal devices the smallest decides, as in vLLM."""
+    cuda_bytes = min((devices[index].total_mib - devices[index].reserved_mib) * MIB for index in server.devices)
+    arguments, overheads = server.arguments, server.overheads
+    requested = math.ceil(cuda_bytes * arguments.gpu_memory_utilization)
+    weights = whole_pages(-(-server.model.total_size // arguments.tensor_parallel_size))
+    activations = whole_pages(overheads.activations_mib * MIB)
+    graphs = whole_pages(overheads.graphs_mib * MIB)
+    bytes_per_block = server.model.kv_bytes_per_token * arguments.block_size
+    blocks = max(0, requested - weights - activations - graphs) // bytes_per_block
+    return RankSizes(
+        requested_bytes=requested,
+        context_bytes=whole_pages((overheads.context_mib + overheads.communication_mib) * MIB),
+        weights_bytes=weights,
+        activations_bytes=activations,
+        graphs_bytes=graphs,
+        pool_bytes=whole_pages(blocks * bytes_per_block),
+        blocks=blocks,
+    )
+
+
+def blocks_of(tokens: int, block_size: int) -> int:
+    """Blocks that ``tokens`` of one request fill, the last perhaps partly."""
+    return -(-tokens // block_size)
+
+
+def phase_at(loading: Loading, seconds: float) -> tuple[Phase, float]:
+    """The phase a server is in, ``seconds`` after it was started, and the share of that phase that has passed."""
+    phases: tuple[tuple[Phase, float], ...] = (
+        ("boot", loading.boot_seconds),
+        ("context", loading.context_seconds),
+        ("weights", loading.weights_seconds),
+        ("profiling", loading.profiling_seconds),
+        ("pool", loading.pool_seconds),
+        ("graphs", loading.graphs_seconds),
+    )
+    for phase, duration in phases:
+        if seconds < duration:
+            return phase, seconds / duration
+        seconds -= duration
+    return "serving", 1.0
