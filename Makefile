@@ -16,7 +16,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m agent.docs --check
+	$(BIN)/python -m docs.build --check
 	$(BIN)/python -m dashboards.build --check
 
 bench: $(VENV)/.dev
@@ -29,7 +29,7 @@ fuzz: $(VENV)/.dev
 	$(PYTEST) -q -m fuzz
 
 docs: $(VENV)/.dev
-	$(BIN)/python -m agent.docs
+	$(BIN)/python -m docs.build
 
 dashboards: $(VENV)/.dev
 	$(BIN)/python -m dashboards.build

@@ -1,0 +1,68 @@
+"""Make ``docs/metrics.md`` from the catalogue and ``docs/cli.md`` from the help texts; ``--check`` fails on a difference.
+
+Run as ``python -m docs.build [--check]`` in the project's root.
+"""
+
+import sys
+from pathlib import Path
+
+import click
+
+from agent.cli import cli
+from agent.metrics import CATALOGUE
+
+FOLDER = Path(__file__).parent
+
+
+def metrics_page() -> str:
+    """The metric reference as Markdown."""
+    lines = [
+        "# Metrics",
+        "",
+        "Made from `agent/metrics.py` by `make docs`; do not edit. Bytes, seconds, ratios 0-1. What is not known has no",
+        "sample. `gpu` is the index of the device (`device_info` joins it with its UUID); `server` is the name from the",
+        "settings, empty for a device's own shares. `replica` (data-parallel rank) and `pool` (full, window, state) are",
+        "absent where there is one only. A server that is down keeps `server_state` alone.",
+        "",
+        "| metric | type | labels | meaning |",
+        "|---|---|---|---|",
+    ]
+    for metric in CATALOGUE:
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        lines.append(f"| `{metric.name}` | {metric.type} | {labels} | {metric.help} |")
+    return "\n".join(lines) + "\n"
+
+
+def commands_page() -> str:
+    """Every command's help as Markdown."""
+    blocks = ["# Command line", "", "Made from the program's own help by `make docs`; do not edit.", ""]
+    context = click.Context(cli, info_name="vramscope", terminal_width=100, max_content_width=100)
+    blocks += ["```", cli.get_help(context), "```", ""]
+    for name, command in sorted(cli.commands.items()):
+        inner = click.Context(command, info_name=name, parent=context, terminal_width=100, max_content_width=100)
+        blocks += [f"## vramscope {name}", "", "```", command.get_help(inner), "```", ""]
+    return "\n".join(blocks)
+
+
+PAGES = {"metrics.md": metrics_page, "cli.md": commands_page}
+
+
+def main(arguments: list[str]) -> int:
+    """0 when the pages are written, or are as they should be; 1 when ``--check`` finds an old one."""
+    if arguments not in ([], ["--check"]):
+        print("usage: python -m docs.build [--check]", file=sys.stderr)
+        return 2
+    stale = []
+    for name, page in PAGES.items():
+        path = FOLDER / name
+        if not arguments:
+            path.write_text(page(), encoding="utf-8")
+        elif not path.exists() or path.read_text(encoding="utf-8") != page():
+            stale.append(name)
+    if stale:
+        print(f"docs/{', docs/'.join(stale)}: not what the code says; run `make docs`", file=sys.stderr)
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,183 @@
+"""Settings: what is accepted, and one sentence for every mistake."""
+
+from pathlib import Path
+
+import pytest
+
+from agent.errors import InputError
+from agent.settings import (
+    DEFAULT_LISTEN,
+    Intervals,
+    ServerSettings,
+    Settings,
+    load_settings,
+    parse_listen,
+    parse_settings,
+    read_api_key,
+)
+
+
+def test_an_empty_file_is_the_default() -> None:
+    """Everything is optional."""
+    assert parse_settings(b"", where="s.yml") == Settings(listen=DEFAULT_LISTEN, intervals=Intervals(), servers=())
+
+
+def test_a_full_file() -> None:
+    """Every key that exists."""
+    text = b"""
+    listen: "127.0.0.1:9000"
+    intervals: {memory: 0.5, processes: 10, endpoints: 2}
+    servers:
+      - url: http://127.0.0.1:8000
+        engine: vllm
+        name: chat
+        model: /models/llama
+        arguments: {tensor-parallel-size: 8}
+        devices: [GPU-1, GPU-2]
+        api_key_file: /run/key
+    """
+
+    settings = parse_settings(text, where="s.yml")
+
+    assert settings.intervals == Intervals(memory=0.5, processes=10, endpoints=2)
+    assert settings.servers[0].label == "chat"
+    assert settings.servers[0].devices == ("GPU-1", "GPU-2")
+
+
+@pytest.mark.parametrize(
+    ("server", "label"),
+    [
+        (ServerSettings(url="http://h:8000"), "vllm:8000"),
+        (ServerSettings(url="http://h"), "vllm:80"),
+        (ServerSettings(url="https://h", model="/models/llama-3.1-8b/"), "llama-3.1-8b:443"),
+        (ServerSettings(url="http://h:1", model="/models/qwen/config.json"), "qwen:1"),
+        (ServerSettings(url="http://h:1", name="chat", model="/m/x"), "chat"),
+    ],
+)
+def test_a_server_is_named_after_model_and_port(server: ServerSettings, label: str) -> None:
+    """A name that was not given is made of what was."""
+    assert server.label == label
+
+
+MISTAKES = {
+    "listn: x": "s.yml: unknown key 'listn'; did you mean listen?",
+    "colour: blue": "s.yml: unknown key 'colour'; expected one of listen, intervals, servers",
+    "listen: 5": "s.yml: listen: expected str, got int",
+    "listen: nowhere": "s.yml: listen: expected HOST:PORT with a port of 0 to 65535, got 'nowhere'",
+    "listen: a:99999": "s.yml: listen: expected HOST:PORT with a port of 0 to 65535, got 'a:99999'",
+    "listen: x:1\nlisten: y:2": "s.yml: not valid YAML: line 2, column 1: key 'listen' stands twice; keep one",
+    "intervals: {memory: 0}": "s.yml: intervals.memory: expected float >= 0.1, got 0",
+    "intervals: {memory: fast}": "s.yml: intervals.memory: expected float, got str",
+    "intervals: {memroy: 1}": "s.yml: intervals: unknown key 'memroy'; did you mean memory?",
+    "servers: {}": "s.yml: servers: expected array, got a mapping",
+    "servers: [{}]": "s.yml: servers[0]: key 'url' is missing; add it",
+    "servers: [{url: ftp://x}]": "s.yml: servers[0].url: expected a base URL such as http://127.0.0.1:8000, got 'ftp://x'",
+    "servers: [{url: 'http://u:p@x'}]": (
+        "s.yml: servers[0].url: expected a base URL without user, query or fragment; use api_key_file for a key"
+    ),
+    "servers: [{url: 'http://x:99999'}]": (
+        "s.yml: servers[0].url: Port out of range 0-65535; expected a base URL such as http://127.0.0.1:8000"
+    ),
+    "servers: [{url: http://x, engine: vlm}]": "s.yml: servers[0].engine: expected one of vllm, got 'vlm'",
+    "servers: [{url: http://x:1, name: a}, {url: http://x:1/, name: b}]": (
+        "s.yml: servers[1]: url 'http://x:1' is that of servers[0] too; keep one of them"
+    ),
+    "servers: [{url: http://x:1, name: a}, {url: http://x:2, name: a}]": (
+        "s.yml: servers[1]: name 'a' is that of servers[0] too; keep one of them"
+    ),
+    "servers: [{url: http://x, modle: y}]": "s.yml: servers[0]: unknown key 'modle'; did you mean model?",
+    "- a": "s.yml: expected a mapping, got array",
+    "a: [": "s.yml: not valid YAML: line 1, column 5: expected the node content, but found '<stream end>'",
+    "a: !!python/object/apply:os.system [ls]": (
+        "s.yml: not valid YAML: line 1, column 4: could not determine a constructor for the tag "
+        "'tag:yaml.org,2002:python/object/apply:os.system'"
+    ),
+}
+
+
+@pytest.mark.parametrize("text", MISTAKES, ids=[text.replace("\n", " / ") for text in MISTAKES])
+def test_every_mistake_is_one_sentence(text: str) -> None:
+    """File, key, expected and got; what to do where it is not plain."""
+    with pytest.raises(InputError) as caught:
+        parse_settings(text.encode(), where="s.yml")
+
+    assert caught.value.message == MISTAKES[text]
+    assert caught.value.exit_code == 2
+
+
+def test_wrong_engine_argument_is_one_sentence() -> None:
+    """The engine's own flags are checked where they stand."""
+    with pytest.raises(InputError) as caught:
+        parse_settings(b"servers: [{url: http://x, arguments: {tensor-paralel-size: 8}}]", where="s.yml")
+
+    assert caught.value.message.startswith("s.yml: servers[0].arguments: ")
+    assert "tensor-parallel-size" in caught.value.message
+
+
+def test_binary_settings_are_one_sentence() -> None:
+    """A wrong file given as settings."""
+    with pytest.raises(InputError, match=r"^s\.yml: not valid YAML: "):
+        parse_settings(bytes(range(256)), where="s.yml")
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    """Path, reason and what to check."""
+    path = tmp_path / "none.yml"
+
+    with pytest.raises(InputError) as caught:
+        load_settings(path)
+
+    assert caught.value.message == f"{path}: can't read the settings file: No such file or directory; check --config"
+
+
+def test_a_file_that_is_far_too_large(tmp_path: Path) -> None:
+    """Somebody gave a checkpoint as settings: it is not read into memory."""
+    path = tmp_path / "large.yml"
+    path.write_bytes(b"#" * (2 << 20))
+
+    with pytest.raises(InputError, match="at most 1 MiB"):
+        load_settings(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("127.0.0.1:80", ("127.0.0.1", 80)),
+        (":10175", ("0.0.0.0", 10175)),
+        ("[::1]:0", ("::1", 0)),
+        ("node-7:9", ("node-7", 9)),
+    ],
+)
+def test_listen_forms(text: str, expected: tuple[str, int]) -> None:
+    """Host and port, IPv6 in brackets, or the port alone."""
+    assert parse_listen(text, where="listen") == expected
+
+
+@pytest.mark.parametrize("text", ["::1:80", "host", "host:", "host:-1", "host:٣", "host:1x"])
+def test_listen_mistakes(text: str) -> None:
+    """Anything else is one sentence with what was got."""
+    with pytest.raises(InputError) as caught:
+        parse_listen(text, where="--listen")
+
+    assert caught.value.message == f"--listen: expected HOST:PORT with a port of 0 to 65535, got {text!r}"
+
+
+def test_api_key_comes_from_its_file(tmp_path: Path) -> None:
+    """Surrounding blanks are not part of it."""
+    path = tmp_path / "key"
+    path.write_text("secret-1\n")
+
+    assert read_api_key(ServerSettings(url="http://x:1", api_key_file=str(path))) == "secret-1"
+
+
+@pytest.mark.parametrize("content", [b"", b"two\nlines-of-canary", b"\xff\xfe-canary"])
+def test_unusable_key_is_never_shown(tmp_path: Path, content: bytes) -> None:
+    """The sentence names the file, not what is in it."""
+    path = tmp_path / "key"
+    path.write_bytes(content)
+
+    with pytest.raises(InputError) as caught:
+        read_api_key(ServerSettings(url="http://x:1", api_key_file=str(path)))
+
+    assert "canary" not in caught.value.message
+    assert str(path) in caught.value.message

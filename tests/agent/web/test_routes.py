@@ -1,0 +1,239 @@
+"""Routes behind a real server: what is answered, what is refused, and what a client can't make the agent spend."""
+
+import asyncio
+import gzip
+import socket
+import threading
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from agent.errors import RunError
+from agent.exporter import CONTENT_TYPE
+from agent.web import serving
+from agent.web.routes import build_app
+from agent.web.serving import HttpServer, bind
+
+
+class FakeLatest:
+    """What a board leaves for readers, with switches."""
+
+    metrics = b"vramscope_build_info 1.0\n"
+    metrics_gzip = gzip.compress(metrics)
+    snapshot_json = b'{"schema":"vramscope.snapshot/1"}'
+    ready: str | None = None
+    healthy: str | None = None
+
+    def history_json(self) -> bytes:
+        return b'{"schema":"vramscope.history/1","pools":[]}'
+
+    def not_ready(self) -> str | None:
+        return self.ready
+
+    def not_healthy(self) -> str | None:
+        return self.healthy
+
+
+@pytest.fixture
+def latest() -> FakeLatest:
+    return FakeLatest()
+
+
+@pytest.fixture
+def base(latest: FakeLatest) -> Iterator[str]:
+    listener = bind("127.0.0.1", 0)
+    server = HttpServer(build_app(latest, host_names=frozenset({"gpu-node.example.net"})), listener)
+    thread = threading.Thread(target=lambda: asyncio.run(server.run_forever()))
+    thread.start()
+    yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    server.stop()
+    thread.join()
+    listener.close()
+
+
+def port_of(base: str) -> int:
+    return int(base.rpartition(":")[2])
+
+
+def talk(base: str, request: bytes) -> bytes:
+    """Send raw bytes and read until the server closes or has answered."""
+    with socket.create_connection(("127.0.0.1", port_of(base)), timeout=10) as client:
+        client.sendall(request)
+        client.shutdown(socket.SHUT_WR)
+        answer = b""
+        while chunk := client.recv(65536):
+            answer += chunk
+        return answer
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "start"),
+    [
+        ("/", "text/html; charset=utf-8", b"<!doctype html>"),
+        ("/static/app.js", "text/javascript; charset=utf-8", b""),
+        ("/static/style.css", "text/css; charset=utf-8", b""),
+        ("/metrics", CONTENT_TYPE, b"vramscope_build_info"),
+        ("/api/v1/snapshot", "application/json", b'{"schema"'),
+        ("/api/v1/history", "application/json", b'{"schema"'),
+        ("/-/ready", "text/plain; charset=utf-8", b"ready"),
+        ("/-/healthy", "text/plain; charset=utf-8", b"healthy"),
+    ],
+)
+def test_every_route_answers(base: str, path: str, kind: str, start: bytes) -> None:
+    """Content, type and the safe headers."""
+    answer = httpx.get(base + path)
+
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == kind
+    assert answer.content.lower().startswith(start)
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    assert "unsafe" not in answer.headers["content-security-policy"]
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_metrics_are_compressed_when_asked(base: str) -> None:
+    """Ready-made bytes, plain and gzip."""
+    plain = httpx.get(base + "/metrics", headers={"accept-encoding": "identity"})
+    packed = httpx.get(base + "/metrics", headers={"accept-encoding": "gzip"})
+
+    assert "content-encoding" not in plain.headers
+    assert packed.headers["content-encoding"] == "gzip"
+    assert plain.content == packed.content == FakeLatest.metrics
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/static/routes.py", "/static/..%2froutes.py", "/metrics/", "//metrics"])
+def test_other_paths_are_not_found(base: str, path: str) -> None:
+    """Only the listed routes exist; no file of the package leaks."""
+    assert httpx.get(base + path).status_code in (404, 421, 307)
+    assert b"import" not in httpx.get(base + path).content
+
+
+def test_stale_collection_is_not_ready_and_a_stuck_tick_serves_nothing(base: str, latest: FakeLatest) -> None:
+    """A frozen value is worse than none."""
+    latest.ready = "nvml: no driver"
+    assert (httpx.get(base + "/-/ready").status_code, httpx.get(base + "/-/ready").text) == (503, "nvml: no driver\n")
+    assert httpx.get(base + "/metrics").status_code == 200
+
+    latest.healthy = "no tick for 12 s"
+    assert [httpx.get(base + path).status_code for path in ("/-/healthy", "/metrics", "/api/v1/snapshot")] == [503] * 3
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "TRACE"])
+def test_only_reading_is_allowed(base: str, method: str) -> None:
+    """One clear sentence and the allowed methods."""
+    answer = httpx.request(method, base + "/metrics")
+
+    assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD")
+
+
+def test_head_has_no_body(base: str) -> None:
+    """HEAD answers like GET without content."""
+    answer = httpx.head(base + "/metrics")
+
+    assert (answer.status_code, answer.content) == (200, b"")
+
+
+@pytest.mark.parametrize(
+    ("host", "path", "status"),
+    [
+        ("127.0.0.1", "/", 200),
+        ("[::1]:1", "/", 200),
+        ("gpu-node.example.net:10175", "/", 200),
+        ("GPU-NODE.example.net", "/api/v1/snapshot", 200),
+        ("gpu-node", "/", 200),
+        ("evil.example.com", "/", 421),
+        ("evil.example.com", "/api/v1/snapshot", 421),
+        ("evil.example.com", "/static/app.js", 421),
+        ("metrics.monitoring.svc", "/metrics", 200),
+        ("a b", "/metrics", 400),
+        ("x/y", "/metrics", 400),
+        ("user@host", "/metrics", 400),
+    ],
+)
+def test_host_must_name_this_node(base: str, host: str, path: str, status: int) -> None:
+    """A page that resolves a foreign name to this node can't read it; scrapers may use any well-formed name."""
+    answer = talk(base, f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+
+    assert answer.startswith(f"HTTP/1.1 {status} ".encode())
+
+
+def test_two_hosts_are_refused(base: str) -> None:
+    """An ambiguous request is answered with 400."""
+    answer = talk(base, b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nHost: evil\r\nConnection: close\r\n\r\n")
+
+    assert answer.startswith(b"HTTP/1.1 400 ")
+
+
+def test_a_body_is_refused(base: str) -> None:
+    """Nothing here takes one, and none is read."""
+    request = b"GET /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n"
+
+    assert talk(base, request).startswith(b"HTTP/1.1 413 ")
+
+
+def test_endless_headers_are_cut(base: str) -> None:
+    """A header block over 16 KiB ends the connection with 400."""
+    answer = talk(base, b"GET / HTTP/1.1\r\nX: " + b"a" * 40_000)
+
+    assert answer.startswith(b"HTTP/1.1 400 ")
+
+
+def test_slow_request_is_dropped(base: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that never completes its request does not keep a connection."""
+    monkeypatch.setattr(serving, "REQUEST_SECONDS", 0.2)
+    with socket.create_connection(("127.0.0.1", port_of(base)), timeout=10) as client:
+        client.sendall(b"GET /metrics HT")
+
+        assert client.recv(100) == b""
+
+
+def test_keep_alive_survives_the_request_deadline(base: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The deadline is for a request, not for a scraper's connection between scrapes."""
+    monkeypatch.setattr(serving, "REQUEST_SECONDS", 0.1)
+    with httpx.Client() as client:
+        first = client.get(base + "/-/healthy").extensions["network_stream"].get_extra_info("client_addr")
+        threading.Event().wait(0.3)
+        second = client.get(base + "/-/healthy").extensions["network_stream"].get_extra_info("client_addr")
+
+    assert first == second
+
+
+def test_too_many_connections_are_turned_away(base: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the limit a connection is closed at once; those that are there go on."""
+    monkeypatch.setattr(serving, "MAX_CONNECTIONS", 3)
+    kept = [socket.create_connection(("127.0.0.1", port_of(base)), timeout=10) for _ in range(3)]
+    kept[0].sendall(b"GET /-/healthy HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert kept[0].recv(100).startswith(b"HTTP/1.1 200 ")
+
+    with socket.create_connection(("127.0.0.1", port_of(base)), timeout=10) as extra:
+        try:
+            refused = extra.recv(100) == b""
+        except ConnectionResetError:
+            refused = True
+
+    assert refused
+    for client in kept:
+        client.close()
+
+
+def test_port_in_use_is_one_sentence() -> None:
+    """Address, reason, what to do."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+
+        with pytest.raises(RunError) as caught:
+            bind("127.0.0.1", port)
+
+    expected = f"can't listen on 127.0.0.1:{port}: Address already in use; choose another address with --listen"
+    assert caught.value.message == expected
+    assert caught.value.exit_code == 1
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "no-such-name.invalid"])
+def test_foreign_address_is_one_sentence(host: str) -> None:
+    """An address this host does not have, or a name nobody knows."""
+    with pytest.raises(RunError, match=rf"^can't listen on {host}:1: .+; .+$"):
+        bind(host, 1)
