@@ -170,7 +170,8 @@ def parse_base_url(text: str) -> httpx.URL:
         raise ValueError("the server's URL can't be parsed; expected the form http://HOST:PORT") from exc
     if url.userinfo:
         raise ValueError("the server's URL carries a user name or password; put a key into api_key_file instead")
-    if url.scheme not in ("http", "https") or not url.host or url.query or url.fragment:
+    absolute = url.scheme in ("http", "https") and url.host and (url.port is None or 0 < url.port < 65536)
+    if not absolute or url.query or url.fragment:
         raise ValueError(f"{text!r} is not the URL of a server; expected the form http://HOST:PORT")
     return url
 

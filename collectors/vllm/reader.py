@@ -8,7 +8,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
-from collectors.errors import CollectorError, Refused, Unreadable
+from collectors.errors import CollectorError, Refused, Unreachable, Unreadable
 from collectors.http_text import Endpoint
 from collectors.readings import ReplicaReading, ServerReading
 from collectors.vllm.names import PREFIX_TOKENS_SINCE, Field
@@ -18,6 +18,7 @@ from collectors.vllm.pools import Arguments, arguments_of, notes_of, pools_of
 PATHS = frozenset({"/metrics", "/version", "/v1/models"})
 FACTS_SECONDS = 60.0
 RETRY_SECONDS = 10.0
+FACT_DEADLINE_SECONDS = 1.0
 
 T = TypeVar("T")
 
@@ -47,7 +48,7 @@ class _Facts(Struct, frozen=True, kw_only=True):
 
 
 class VllmReader:
-    """One server. A read takes up to two deadlines of its endpoint: the metrics, then the slow facts when due."""
+    """One server. A read takes at most its endpoint's deadline and, when the slow facts are due, a second more."""
 
     def __init__(self, endpoint: Endpoint, *, clock: Callable[[], float]) -> None:
         self._endpoint = endpoint
@@ -92,13 +93,17 @@ class VllmReader:
 
     async def _fact(self, path: str, kind: type[T]) -> T | CollectorError:
         """A fact that a reading can do without: what went wrong is returned, and becomes a note."""
+        url = f"{self._endpoint.url}{path}"
         try:
-            answer = await self._endpoint.get(path, key=True)
+            async with asyncio.timeout(FACT_DEADLINE_SECONDS):
+                answer = await self._endpoint.get(path, key=True)
             return msgspec.json.decode(answer.text, type=kind)
         except CollectorError as exc:
             return exc
+        except TimeoutError:
+            return Unreachable("timeout", f"{url} did not answer within {FACT_DEADLINE_SECONDS:g} s; asked again later")
         except (msgspec.DecodeError, RecursionError):
-            return Unreadable("malformed", f"{self._endpoint.url}{path} is not the JSON that vLLM answers there")
+            return Unreadable("malformed", f"{url} is not the JSON that vLLM answers there")
 
 
 def _reading(at: float, page: Page, facts: _Facts) -> ServerReading:

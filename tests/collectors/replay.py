@@ -1,0 +1,83 @@
+"""A real HTTP server on loopback that answers what it is told to, byte by byte, and records what it was asked."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from msgspec import Struct
+
+FIXTURES = Path(__file__).parent.parent / "fixtures"
+
+T = TypeVar("T")
+Script = Callable[[asyncio.StreamWriter], Awaitable[None]]
+
+
+class Request(Struct, frozen=True, kw_only=True):
+    path: str
+    headers: dict[str, str]
+
+
+class Replay:
+    """What the server answers (by path, may be changed while it runs) and what it was asked so far."""
+
+    def __init__(self, answers: Mapping[str, bytes | Script]) -> None:
+        self.answers = dict(answers)
+        self.requests: list[Request] = []
+        self.url = ""
+
+    @property
+    def paths(self) -> list[str]:
+        return [request.path for request in self.requests]
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await self._serve(reader, writer)
+        except ConnectionError:
+            pass  # the client had enough
+        finally:
+            writer.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        path = head[0].split(" ")[1]
+        headers = dict(line.lower().split(": ", 1) for line in head[1:] if line)
+        self.requests.append(Request(path=path, headers=headers))
+        answer = self.answers.get(path, reply(b"not found", status=404))
+        if isinstance(answer, bytes):
+            writer.write(answer)
+            await writer.drain()
+        else:
+            await answer(writer)
+
+
+def reply(
+    body: bytes | str, *, status: int = 200, content_type: str = "text/plain; version=0.0.4", extra: str = ""
+) -> bytes:
+    """A complete answer, after which the connection closes; ``extra`` holds further header lines."""
+    data = body.encode() if isinstance(body, str) else body
+    head = (
+        f"HTTP/1.1 {status} X\r\nContent-Type: {content_type}\r\nContent-Length: {len(data)}\r\nConnection: close\r\n"
+    )
+    return head.encode() + extra.encode() + b"\r\n" + data
+
+
+def redirect(location: str) -> bytes:
+    return reply(b"", status=307, extra=f"Location: {location}\r\n")
+
+
+@asynccontextmanager
+async def replaying(answers: Mapping[str, bytes | Script], *, host: str = "127.0.0.1") -> AsyncIterator[Replay]:
+    """Serve the answers on a free port of ``host`` while inside."""
+    replay = Replay(answers)
+    server = await asyncio.start_server(replay.handle, host, 0)
+    port = server.sockets[0].getsockname()[1]
+    replay.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    async with server:
+        yield replay
+
+
+def vllm(name: str) -> str:
+    """A fixture of vLLM's exposition."""
+    return (FIXTURES / "vllm" / name).read_text(encoding="utf-8")
