@@ -127,7 +127,7 @@ class Page:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             value = self.evaluate(expression)
-            if value:
+            if value or value == {}:  # a found element arrives as an empty object
                 return value
             time.sleep(0.1)
         raise BrowserError(f"not true within {seconds:g} s: {expression}")

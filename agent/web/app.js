@@ -50,7 +50,7 @@ async function get(path) {
   } catch {
     throw new Error(UNREACHABLE);
   }
-  if (!response.ok) throw new Error(`${UNREACHABLE}: ${response.status} ${response.statusText}`);
+  if (!response.ok) throw new Error(`The agent answered ${response.status}: ${(await response.text()).slice(0, 300).trim()}`);
   return response.json();
 }
 

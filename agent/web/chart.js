@@ -5,7 +5,7 @@ import { count, duration } from "./format.js";
 
 const KEPT_SECONDS = 600;
 const SPANS = [60, 120, 300, KEPT_SECONDS]; // the chart shows the smallest that holds all points
-const GAP_SECONDS = 5; // a longer silence is drawn as a gap
+const GAP_SECONDS = 30; // a longer silence is drawn as a gap, as is every unknown value
 const WIDTH = 600;
 const HEIGHT = 100;
 const TOP = 6; // room above the capacity
@@ -19,15 +19,14 @@ export class History {
     for (const pool of document.pools) this.#points.set(key(pool.server, pool), pool.points);
   }
 
-  extend(snapshot) {
-    for (const server of snapshot.servers) {
-      for (const pool of server.pools) {
-        const points = this.of(server.name, pool).filter(
-          ([time]) => time < snapshot.time && time >= snapshot.time - KEPT_SECONDS,
-        );
-        points.push([snapshot.time, pool.used_tokens]);
-        this.#points.set(key(server.name, pool), points);
-      }
+  /** A pool that the snapshot lacks has no known use at its time; one that lacked it for ten minutes is forgotten. */
+  extend({ time: now, servers }) {
+    const used = new Map(servers.flatMap((server) => server.pools.map((pool) => [key(server.name, pool), pool.used_tokens])));
+    for (const name of new Set([...this.#points.keys(), ...used.keys()])) {
+      const earlier = (this.#points.get(name) ?? []).filter(([time]) => time < now && time >= now - KEPT_SECONDS);
+      const points = [...earlier, [now, used.get(name) ?? null]];
+      if (used.has(name) || points.some(([, tokens]) => tokens !== null)) this.#points.set(name, points);
+      else this.#points.delete(name);
     }
   }
 
@@ -55,7 +54,7 @@ export function chart(points, capacity) {
     },
     svg("line", { class: "capacity", x1: 0, x2: WIDTH, y1: TOP, y2: TOP }),
     svg("path", { class: "area", d: runs.map((run) => area(run)).join("") }),
-    svg("path", { class: "line", d: runs.map((run) => `M${run.join("L")}`).join("") })),
+    svg("path", { class: "line", d: runs.map((run) => `M${run.join("L")}h0`).join("") })),
     h("div", { class: "axis" }, h("span", {}, `${duration(span)} ago`), h("span", {}, "now")),
   );
 }

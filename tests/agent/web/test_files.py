@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.web.site import WEB
+import agent.web
 
+WEB = Path(agent.web.__file__).parent
 SCRIPTS = sorted(WEB.glob("*.js"))
 
 

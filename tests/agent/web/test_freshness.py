@@ -59,6 +59,34 @@ def test_an_agent_that_repeats_itself_is_not_believed(show: Open) -> None:
     assert page.evaluate("document.getElementById('node').hasAttribute('data-stale')")
 
 
+def test_an_agent_that_stopped_collecting_is_quoted(show: Open) -> None:
+    """Its own sentence stands in the banner, with the age of the figures."""
+    site = Site()
+    page = show(site)
+
+    site.refusal = "no tick for 12 s"
+    text = page.wait_until(f"{BANNER}.includes('503') && {BANNER}")
+
+    assert text.startswith("The agent answered 503: no tick for 12 s, last update ")
+
+
+def test_a_server_that_goes_away_leaves_a_gap(show: Open) -> None:
+    """While its pool is not known nothing is drawn; when it is back the line goes on after the gap."""
+
+    def node(tick: int) -> Snapshot:
+        snapshot = sample.node(tick)
+        return msgspec.structs.replace(snapshot, servers=()) if 2 <= tick <= 3 else snapshot
+
+    page = show(Site(node))
+
+    page.wait_until("document.querySelector('[data-missing]')")
+    runs = page.wait_until(
+        "document.querySelector('[data-server-card=chat] .line')?.getAttribute('d').match(/M/g).length"
+    )
+
+    assert runs == 3  # the sample's history has a gap of its own
+
+
 def _with_device(change: Callable[[Device], Device]) -> Callable[[int], Snapshot]:
     def node(tick: int) -> Snapshot:
         snapshot = sample.node(tick)
@@ -117,6 +145,18 @@ def test_more_than_two_gpus_fold_their_tables(show: Open) -> None:
 
     assert page.evaluate("document.querySelectorAll('details[open]').length") == 1
     assert page.evaluate("document.querySelectorAll('[data-row=live]').length") == 8
+
+
+def test_the_policy_blocks_what_the_page_does_not_bring(show: Open) -> None:
+    """A script written into the page does not run: the policy is in force where the other tests look."""
+    page = show(Site())
+
+    page.evaluate(
+        "document.body.append(Object.assign(document.createElement('script'), {textContent: 'window.ran = true'}))"
+    )
+
+    assert page.evaluate("window.ran") is None
+    assert any("Content Security Policy" in problem for problem in page.problems())
 
 
 def test_without_javascript_the_page_points_to_the_figures_as_text(browser: Browser) -> None:
