@@ -93,9 +93,10 @@ def _problems(scenario: Scenario) -> Iterator[str]:
 
 def _server_problems(server: Server, scenario: Scenario) -> Iterator[str]:
     where, arguments = f"server {server.name}", server.arguments
-    if len(set(server.devices)) != arguments.tensor_parallel_size:
-        size = arguments.tensor_parallel_size
-        yield f"{where}: tensor_parallel_size {size} needs {size} different devices, got {list(server.devices)}"
+    size = arguments.tensor_parallel_size
+    if not len(set(server.devices)) == len(server.devices) == size:
+        devices = "device" if size == 1 else "devices"
+        yield f"{where}: tensor_parallel_size {size} needs {size} {devices}, each once, got {list(server.devices)}"
         return
     if missing := [index for index in server.devices if index >= len(scenario.devices)]:
         yield f"{where}: there is no device {missing[0]}, the node has {len(scenario.devices)}"
