@@ -130,7 +130,7 @@ class NvmlSource:
 
     def _hung(self, child: Child) -> Fault | None:
         self._stuck.append((child.index, child))
-        fault = _timeout(f"{child.call}, {self._deadline_seconds:g} s")
+        fault = _timeout(f"during {child.call}, {self._deadline_seconds:g} s")
         if child.index is None:
             return fault
         if outage := self._outages.get(child.index):

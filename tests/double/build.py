@@ -10,10 +10,12 @@ SOURCE = Path(__file__).with_name("nvml_double.c")
 FLAGS = ("-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-Wl,-soname,libnvidia-ml.so.1")
 
 
-def build(directory: Path, *without: str) -> Path:
-    """The library in ``directory``; ``without`` leaves symbols out, as old drivers do: MEMORY_V2, GRAPHICS, MPS."""
+def build(directory: Path, *variants: str) -> Path:
+    """The library in ``directory``. Variants leave symbols out as old drivers do, or print as wrappers may:
+    WITHOUT_MEMORY_V2, WITHOUT_GRAPHICS, WITHOUT_MPS, TALKATIVE.
+    """
     library = directory / "libnvidia-ml.so.1"
-    defines = [f"-DWITHOUT_{symbol}" for symbol in without]
+    defines = [f"-D{variant}" for variant in variants]
     subprocess.run([require("gcc"), *FLAGS, *defines, "-o", str(library), str(SOURCE)], check=True)
     return library
 

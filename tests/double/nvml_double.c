@@ -1,8 +1,9 @@
 /* A driver-level double: the part of libnvidia-ml.so.1 that the agent calls, answering from a node state file.
  *
- * The file (VRAMSCOPE_NVML_STATE, format: collectors/simulated/state.py) is read again whenever it changes. One more
- * line is known here:
+ * The file (VRAMSCOPE_NVML_STATE, format: collectors/simulated/state.py) is read again whenever it changes. Two more
+ * lines are known here:
  *     grow INDEX N        the next N fetches of a process list of that device find that it has outgrown its buffer
+ *     lost INDEX          the device fell off the bus: who saw it gone does not see it again without a new start
  * What it keeps of a real driver: struct layouts, the v2 version word, v1 used = reserved + allocated, two-step lists,
  * handles that stay with their device when the order changes, GPU_IS_LOST once that device is gone.
  */
@@ -38,7 +39,7 @@ _Static_assert(sizeof(MemoryV2) == 40 && sizeof(ProcessInfo) == 24 && sizeof(Pci
 typedef struct { int index; char uuid[96], bus_id[32], name[96]; u64 total, reserved, allocated; } Device;
 typedef struct { int index; unsigned pid; u64 used; char kinds[8]; } Process;
 typedef struct { char word[8], call[16]; int index, value; } Rule;
-typedef struct { char uuid[96]; } Handle;
+typedef struct { char uuid[96]; int lost; } Handle;
 
 static struct {
     char driver[80];
@@ -51,6 +52,27 @@ static struct stat stamp;
 static Handle handles[MAX_DEVICES];
 static int started;
 
+/* ---- devices and their handles ---- */
+
+static Device *device_with(const char *uuid) {
+    for (Device *device = state.devices; device < state.devices + state.device_count; device++)
+        if (!strcmp(device->uuid, uuid)) return device;
+    return NULL;
+}
+
+static Handle *handle_of(const Device *device) {
+    Handle *handle = handles;
+    while (handle < handles + MAX_DEVICES - 1 && handle->uuid[0] && strcmp(handle->uuid, device->uuid)) handle++;
+    strcpy(handle->uuid, device->uuid);
+    return handle;
+}
+
+static Device *device_at(int index) {
+    for (Device *device = state.devices; device < state.devices + state.device_count; device++)
+        if (device->index == index) return device;
+    return NULL;
+}
+
 /* ---- the state file ---- */
 
 static int target(const char *text) { return strcmp(text, "*") ? atoi(text) : ANY; }
@@ -60,7 +82,9 @@ static void parse(const char *line) {
     Process process;
     Rule rule = {0};
     char text[32], word[16];
+    int index;
     if (sscanf(line, "driver %79[^\n]", state.driver) == 1) return;
+    if (sscanf(line, "lost %d", &index) == 1 && device_at(index)) handle_of(device_at(index))->lost = 1;
     if (sscanf(line, "device %d %95s %31s %llu %llu %llu %95[^\n]", &device.index, device.uuid, device.bus_id,
                &device.total, &device.reserved, &device.allocated, device.name) == 7) {
         if (state.device_count < MAX_DEVICES) state.devices[state.device_count++] = device;
@@ -119,26 +143,11 @@ static int enter(const char *call, int index) {
     return (fault = rule_for("fault", call, index)) ? fault->value : SUCCESS;
 }
 
-/* ---- devices and handles ---- */
-
-static Device *device_with(const char *uuid) {
-    for (Device *device = state.devices; device < state.devices + state.device_count; device++)
-        if (!strcmp(device->uuid, uuid)) return device;
-    return NULL;
-}
-
-static Handle *handle_of(const Device *device) {
-    Handle *handle = handles;
-    while (handle < handles + MAX_DEVICES - 1 && handle->uuid[0] && strcmp(handle->uuid, device->uuid)) handle++;
-    strcpy(handle->uuid, device->uuid);
-    return handle;
-}
-
 static int enter_device(const char *call, const Handle *handle, Device **device) {
     if (handle < handles || handle >= handles + MAX_DEVICES || !handle->uuid[0]) return INVALID_ARGUMENT;
     if (!started) return UNINITIALIZED;
     refresh();
-    if (!(*device = device_with(handle->uuid))) return GPU_IS_LOST;
+    if (handle->lost || !(*device = device_with(handle->uuid))) return GPU_IS_LOST;
     int result = enter(call, (*device)->index);
     return (*device = device_with(handle->uuid)) || result ? result : GPU_IS_LOST;
 }
@@ -155,6 +164,10 @@ int nvmlInitWithFlags(unsigned flags) {
     (void)flags;
     int result = enter("init", ANY);
     if (result == SUCCESS) started++;
+#ifdef TALKATIVE
+    printf("a library that prints\n");
+    fflush(stdout);
+#endif
     return result;
 }
 
@@ -189,12 +202,10 @@ int nvmlDeviceGetCount_v2(unsigned *count) {
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, Handle **handle) {
     int result = enter("handle", index);
     if (result) return result;
-    for (Device *device = state.devices; device < state.devices + state.device_count; device++)
-        if (device->index == (int)index) {
-            *handle = handle_of(device);
-            return SUCCESS;
-        }
-    return INVALID_ARGUMENT;
+    Device *device = device_at(index);
+    if (!device) return INVALID_ARGUMENT;
+    *handle = handle_of(device);
+    return SUCCESS;
 }
 
 int nvmlDeviceGetHandleByUUID(const char *uuid, Handle **handle) {
