@@ -1,16 +1,25 @@
 """Engine arguments in one vocabulary, each with where its value came from."""
 
-from typing import Literal
+import difflib
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import asdict, replace
+
+from agent.memory.kv_cache import ALIASES, FORMATS
+from agent.memory.units import parse_count, shown
 
 Source = Literal["given", "reported", "checkpoint", "default"]
+ENGINES = ("vllm",)  # engines with a planner
 
 
 class Arguments(Struct, frozen=True, kw_only=True):
     """What a server was started with, as far as known; None lets the planner use that engine and version's default.
 
     Field names are those of ``vramscope budget``; an engine's own flag names are translated by ``from_flags``.
+    ``num_gpu_blocks`` is the override, not a result. ``reported`` names the fields an engine reported itself.
     """
 
     engine: str = "vllm"
@@ -32,6 +41,7 @@ class Arguments(Struct, frozen=True, kw_only=True):
     kv_pool_bytes: int | None = None
     pp_layers: tuple[int, ...] | None = None
     enforce_eager: bool | None = None
+    reported: frozenset[str] = frozenset()
 
 
 class Resolved(Struct, frozen=True, kw_only=True):
@@ -39,3 +49,150 @@ class Resolved(Struct, frozen=True, kw_only=True):
 
     value: int | float | str | bool | tuple[int, ...] | None
     source: Source
+
+
+def from_flags(flags: Mapping[str, object], *, engine: str) -> Arguments:
+    """Arguments from an engine's own flag names (dashes or underscores) or from budget's names.
+
+    Raises:
+        ValueError: an unknown name, or a value of the wrong type or range; one sentence.
+    """
+    flag_names = _flag_names(engine)
+    values: dict[str, Any] = {}
+    for flag, value in flags.items():
+        field = flag_names.get(_plain(flag))
+        if field is None:
+            close = difflib.get_close_matches(_plain(flag), flag_names, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(sorted(flag_names))}"
+            raise ValueError(f"unknown argument {flag!r}; {hint}")
+        if field in values:
+            raise ValueError(f"argument {flag!r} is given twice under two names; keep one")
+        values[field] = _converted(flag, field, value)
+    for field, choices in _CHOICES.items():
+        if field in values and values[field] not in choices:
+            raise ValueError(f"argument {field!r}: expected one of {', '.join(choices)}, got {shown(values[field])}")
+    return Arguments(engine=engine, **values)
+
+
+def from_reported(values: Mapping[str, object], *, engine: str) -> tuple[Arguments, tuple[str, ...]]:
+    """Arguments an engine reported about itself, by the names of ``Arguments``; what can't be used becomes a note."""
+    known: dict[str, Any] = {}
+    notes = []
+    for field, value in values.items():
+        if field not in _CONVERTERS or value is None:
+            continue
+        try:
+            known[field] = _converted(field, field, value)
+        except ValueError as error:
+            notes.append(f"reported by the engine: {error}")
+    return Arguments(engine=engine, **known, reported=frozenset(known)), tuple(notes)
+
+
+def merge(given: Arguments, reported: Arguments) -> Arguments:
+    """Field by field the given value, else the reported one; ``reported`` keeps which is which."""
+    added = {
+        field: value
+        for field, value in asdict(reported).items()
+        if field in _CONVERTERS and value is not None and getattr(given, field) is None
+    }
+    return replace(given, **added, reported=given.reported | frozenset(added))
+
+
+def _plain(flag: str) -> str:
+    return flag.lstrip("-").replace("_", "-")
+
+
+def _converted(flag: str, field: str, value: object) -> Any:
+    try:
+        return _CONVERTERS[field](value)
+    except ValueError as error:
+        raise ValueError(f"argument {flag!r}: {error}") from None
+
+
+def _count(least: int, most: int) -> Callable[[object], int]:
+    def convert(value: object) -> int:
+        expected = f"expected an integer from {least} to {most}, got {shown(value)}"
+        if isinstance(value, str):
+            try:
+                value = parse_count(value)
+            except ValueError:
+                raise ValueError(expected) from None
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            raise ValueError(expected)
+        return value
+
+    return convert
+
+
+def _fraction(value: object) -> float:
+    expected = f"expected a number above 0 and up to 1, got {shown(value)}"
+    try:
+        number = float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else math.nan
+    except (ValueError, OverflowError):
+        raise ValueError(expected) from None
+    if not 0 < number <= 1:
+        raise ValueError(expected)
+    return number
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value or len(value) > 100:
+        raise ValueError(f"expected text, got {shown(value)}")
+    return value
+
+
+def _switch(value: object) -> bool:
+    named = {"true": True, "false": False}.get(value.lower()) if isinstance(value, str) else value
+    if not isinstance(named, bool):
+        raise ValueError(f"expected true or false, got {shown(value)}")
+    return named
+
+
+def _layers(value: object) -> tuple[int, ...]:
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple) or not 0 < len(parts) <= 1024:
+        raise ValueError(f"expected layers per stage such as 20,21,20, got {shown(value)}")
+    return tuple(_count(1, 10_000)(part.strip() if isinstance(part, str) else part) for part in parts)
+
+
+_RANKS = _count(1, 4096)
+_BYTES = _count(1, 1 << 50)
+_TOKENS = _count(1, 1 << 31)
+_CONVERTERS: dict[str, Callable[[object], object]] = {
+    "engine_version": _text,
+    "tp": _RANKS,
+    "pp": _RANKS,
+    "dp": _RANKS,
+    "dtype": _text,
+    "quantization": _text,
+    "weights_bytes": _BYTES,
+    "kv_cache_dtype": _text,
+    "block_size": _count(1, 65_536),
+    "max_model_len": _TOKENS,
+    "gpu_memory_utilization": _fraction,
+    "max_num_batched_tokens": _TOKENS,
+    "max_num_seqs": _count(1, 1 << 20),
+    "num_gpu_blocks": _count(1, 1 << 40),
+    "kv_cache_memory_bytes": _BYTES,
+    "kv_pool_bytes": _BYTES,
+    "pp_layers": _layers,
+    "enforce_eager": _switch,
+}
+DTYPES = ("auto", "bfloat16", "float16", "float32", "half", "float")
+KV_CACHE_DTYPES = ("auto", *FORMATS, *ALIASES)
+_CHOICES = {"dtype": DTYPES, "kv_cache_dtype": KV_CACHE_DTYPES}
+_FLAGS = {
+    "vllm": {
+        "tensor-parallel-size": "tp",
+        "pipeline-parallel-size": "pp",
+        "data-parallel-size": "dp",
+        "num-gpu-blocks-override": "num_gpu_blocks",
+        "kv-cache-memory": "kv_cache_memory_bytes",
+    }
+}
+
+
+def _flag_names(engine: str) -> dict[str, str]:
+    if engine not in ENGINES:
+        raise ValueError(f"engine {shown(engine)} has no planner; expected one of {', '.join(ENGINES)}")
+    return {_plain(field): field for field in _CONVERTERS} | _FLAGS[engine]

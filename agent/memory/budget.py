@@ -4,18 +4,39 @@
 parts are ranges with their source. Nothing here reads a file or a clock.
 """
 
+from collections.abc import Iterator, Sequence
+from pathlib import PurePath
+
 from msgspec import Struct
+from msgspec.structs import replace
 
-from agent.memory.arguments import Resolved
+from agent.memory.arguments import ENGINES, Arguments, Resolved
+from agent.memory.explain import explain
+from agent.memory.kv_cache import KvBudget, KvGroup, kv_format
+from agent.memory.model_config import Decoder, Layer, ModelShape, parse_model
+from agent.memory.parameters import rank_shard
+from agent.memory.planners import vllm
+from agent.memory.runtime import Load, RuntimeBudget, estimate
+from agent.memory.units import Range, Term, shown, size_text
+from agent.memory.weights import Weights, weigh
+from collectors.readings import ModelFiles
+
+__all__ = [
+    "Budget",
+    "Device",
+    "KvBudget",
+    "KvGroup",
+    "LayerGroup",
+    "ModelFacts",
+    "Range",
+    "RankBudget",
+    "RuntimeBudget",
+    "Term",
+    "compute",
+]
 
 
-class Range(Struct, frozen=True, kw_only=True):
-    """Bytes that can't be predicted exactly: low and high bound, the likely value, and what they rest on."""
-
-    low: int
-    likely: int
-    high: int
-    source: str
+_NO_LIMIT = 1 << 62
 
 
 class Device(Struct, frozen=True, kw_only=True):
@@ -27,10 +48,13 @@ class Device(Struct, frozen=True, kw_only=True):
 
 
 class LayerGroup(Struct, frozen=True, kw_only=True):
-    """Layers of one kind in the model, in order of first appearance."""
+    """Layers of one kind in the model, in order of first appearance, and what each caches of a token."""
 
     kind: str
     count: int
+    kv_heads: int | None = None
+    k_dim: int | None = None
+    v_dim: int | None = None
 
 
 class ModelFacts(Struct, frozen=True, kw_only=True):
@@ -39,57 +63,6 @@ class ModelFacts(Struct, frozen=True, kw_only=True):
     architecture: str | None
     parameters: int | None
     layers: tuple[LayerGroup, ...]
-
-
-class KvGroup(Struct, frozen=True, kw_only=True):
-    """Layers that share one block table. ``page_bytes`` is one layer's share of a block."""
-
-    kind: str
-    layers: int
-    block_size: int
-    page_bytes: int
-    blocks_per_request: int | None
-
-
-class KvBudget(Struct, frozen=True, kw_only=True):
-    """KV of one rank. Slopes are bytes per further token of one request; None is not known (see ``Budget.unknown``)."""
-
-    bytes_per_token: int | float | None = None
-    bytes_per_token_logical: int | float | None = None
-    fixed_bytes_per_request: int | None = None
-    groups: tuple[KvGroup, ...] = ()
-    bytes_per_block: int | None = None
-    blocks: int | None = None
-    pool_bytes: int | None = None
-    pool_tokens: int | None = None
-    request_bytes: int | None = None
-    max_concurrency: float | None = None
-
-
-class RuntimeBudget(Struct, frozen=True, kw_only=True):
-    """What a rank needs beside weights and KV. ``outside``: parts the engine's memory fraction does not cover."""
-
-    activations: Range
-    cuda_graphs: Range
-    non_torch: Range
-    context: Range
-    outside: tuple[str, ...] = ()
-
-    @property
-    def low(self) -> int:
-        return sum(part.low for part in self.parts)
-
-    @property
-    def likely(self) -> int:
-        return sum(part.likely for part in self.parts)
-
-    @property
-    def high(self) -> int:
-        return sum(part.high for part in self.parts)
-
-    @property
-    def parts(self) -> tuple[Range, ...]:
-        return (self.activations, self.cuda_graphs, self.non_torch, self.context)
 
 
 class RankBudget(Struct, frozen=True, kw_only=True):
@@ -105,15 +78,6 @@ class RankBudget(Struct, frozen=True, kw_only=True):
     headroom_bytes: int | None
 
 
-class Term(Struct, frozen=True, kw_only=True):
-    """One line of ``--explain``: what, the formula with its numbers filled in, and where the formula is from."""
-
-    name: str
-    value: int | float | str
-    formula: str
-    source: str
-
-
 class Budget(Struct, frozen=True, kw_only=True):
     """The whole prediction; its JSON form is ``vramscope.budget/1``."""
 
@@ -126,3 +90,181 @@ class Budget(Struct, frozen=True, kw_only=True):
     unknown: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     terms: tuple[Term, ...] = ()
+
+
+def compute(model: ModelFiles, arguments: Arguments, device: Device) -> Budget:
+    """Predict the memory of each rank of one replica.
+
+    Raises:
+        ModelConfigError: the config has an absurd value.
+        ValueError: an engine without a planner, or pipeline stages that don't match the model.
+    """
+    if arguments.engine not in ENGINES:
+        raise ValueError(f"engine {shown(arguments.engine)} has no planner; expected one of {', '.join(ENGINES)}")
+    shape = parse_model(model.config)
+    cuda_bytes = device.cuda_bytes if device.cuda_bytes is not None else device.total_bytes
+    settings = vllm.resolve(
+        arguments, shape, device_bytes=device.total_bytes or device.cuda_bytes, device_name=device.name
+    )
+    weights = _weights(shape, model, arguments, settings)
+    stages = _stages(shape, settings, weights)
+    layout = kv_format(settings.kv_cache_dtype)
+    kv = (
+        vllm.plan(stages, layout, settings, cuda_bytes=cuda_bytes)
+        if shape.decoder and layout
+        else [KvBudget()] * len(stages)
+    )
+    ranks = tuple(_ranks(stages, kv, weights, settings, cuda_bytes))
+    return Budget(
+        model=_facts(shape, model, weights.parameters),
+        arguments={"engine": Resolved(value=arguments.engine, source="given"), **settings.resolved},
+        device=device,
+        ranks=ranks,
+        fits=_fits(ranks, cuda_bytes),
+        unknown=(*shape.unknown, *weights.unknown, *_unknown(shape, ranks, settings)),
+        warnings=(*settings.warnings, *weights.warnings, *_warnings(ranks, device, settings, cuda_bytes)),
+        terms=tuple(explain(shape, settings, weights, stages[0], kv[0], cuda_bytes)),
+    )
+
+
+def _weights(shape: ModelShape, model: ModelFiles, arguments: Arguments, settings: vllm.Settings) -> Weights:
+    if arguments.weights_bytes is not None:
+        model = replace(
+            model, tensor_bytes=arguments.weights_bytes, layer_bytes=None, other_bytes={}, bytes_by_dtype={}
+        )
+    return weigh(
+        shape,
+        model,
+        shard=rank_shard(tp=settings.tp, dp=settings.dp),
+        stages=settings.stages,
+        dtype=settings.dtype,
+        quantization=settings.quantization,
+    )
+
+
+def _stages(shape: ModelShape, settings: vllm.Settings, weights: Weights) -> list[vllm.Stage]:
+    stages, start = [], 0
+    for count, held in zip(settings.stages, weights.stages, strict=True):
+        layers = shape.layers[start : start + count]
+        start += count
+        runtime = _runtime(shape.decoder, layers, settings) if shape.decoder else None
+        stages.append(vllm.Stage(layers=layers, weights_bytes=held, runtime=runtime))
+    return stages
+
+
+def _runtime(decoder: Decoder, layers: tuple[Layer, ...], settings: vllm.Settings) -> RuntimeBudget:
+    load = Load(
+        batched_tokens=settings.max_num_batched_tokens,
+        sequences=settings.max_num_seqs,
+        max_model_len=settings.max_model_len,
+        block_size=settings.block_size,
+    )
+    return estimate(
+        decoder,
+        layers,
+        load,
+        tp=settings.tp,
+        ranks=settings.tp * settings.pp,
+        expert_ranks=settings.tp * settings.dp,
+        eager=settings.enforce_eager,
+        outside=settings.outside,
+    )
+
+
+def _ranks(
+    stages: Sequence[vllm.Stage],
+    kv: Sequence[KvBudget],
+    weights: Weights,
+    settings: vllm.Settings,
+    cuda_bytes: int | None,
+) -> Iterator[RankBudget]:
+    """All ranks; those of one stage are alike."""
+    for pp_rank, (stage, pool) in enumerate(zip(stages, kv, strict=True)):
+        total = None
+        if stage.weights_bytes is not None and pool.pool_bytes is not None and stage.runtime is not None:
+            total = stage.weights_bytes + pool.pool_bytes + stage.runtime.likely
+        for tp_rank in range(settings.tp):
+            yield RankBudget(
+                tp_rank=tp_rank,
+                pp_rank=pp_rank,
+                weights_bytes=stage.weights_bytes,
+                weights_evidence=weights.evidence,
+                kv=pool,
+                runtime=stage.runtime,
+                total_bytes=total,
+                headroom_bytes=None if total is None or cuda_bytes is None else cuda_bytes - total,
+            )
+
+
+def _facts(shape: ModelShape, model: ModelFiles, parameters: int | None) -> ModelFacts:
+    path = PurePath(model.path)
+    kinds: dict[tuple[str, object], list[Layer]] = {}
+    for layer in shape.layers:
+        kinds.setdefault((layer.kind, layer.cache), []).append(layer)
+    return ModelFacts(
+        name=(path.parent if path.suffix == ".json" else path).name,
+        model_type=shape.model_type,
+        architecture=shape.architecture,
+        parameters=parameters,
+        layers=tuple(_group(layers[0], len(layers)) for layers in kinds.values()),
+    )
+
+
+def _group(layer: Layer, count: int) -> LayerGroup:
+    if layer.cache is None:
+        return LayerGroup(kind=layer.kind, count=count)
+    return LayerGroup(
+        kind=layer.kind, count=count, kv_heads=layer.cache.heads, k_dim=layer.cache.k_dim, v_dim=layer.cache.v_dim
+    )
+
+
+def _fits(ranks: Sequence[RankBudget], cuda_bytes: int | None) -> bool | None:
+    """Whether one request of full length fits the pool, and everything the device even if runtime is low."""
+    if any(_short(rank.kv) or _least_bytes(rank) > (cuda_bytes or _NO_LIMIT) for rank in ranks):
+        return False
+    return None if any(rank.kv.blocks is None for rank in ranks) else True
+
+
+def _short(kv: KvBudget) -> bool:
+    return kv.pool_bytes is not None and kv.request_bytes is not None and kv.pool_bytes < kv.request_bytes
+
+
+def _least_bytes(rank: RankBudget) -> int:
+    return (rank.weights_bytes or 0) + (rank.kv.pool_bytes or 0) + (rank.runtime.low if rank.runtime else 0)
+
+
+def _unknown(shape: ModelShape, ranks: Sequence[RankBudget], settings: vllm.Settings) -> Iterator[str]:
+    if shape.decoder is None:
+        return
+    if kv_format(settings.kv_cache_dtype) is None:
+        yield f"KV cache: the layout of {settings.kv_cache_dtype!r} is not known here"
+    elif ranks[0].kv.blocks is None:
+        yield "size of the KV pool: weights or device are not known"
+
+
+def _warnings(
+    ranks: Sequence[RankBudget], device: Device, settings: vllm.Settings, cuda_bytes: int | None
+) -> Iterator[str]:
+    if device.cuda_bytes is None and device.total_bytes is not None:
+        yield (
+            "what the driver reserves of the device is not known and taken as nothing: the pool may be up to 1 GiB less"
+        )
+    tight = next((rank.kv for rank in ranks if _short(rank.kv)), None)
+    if tight is not None:
+        yield (
+            f"one request of {settings.max_model_len:,} tokens needs {size_text(tight.request_bytes or 0)} of KV, the "
+            f"pool holds {size_text(tight.pool_bytes or 0)}: the engine will not start"
+        )
+    elif any(_short_if_high(rank, settings) for rank in ranks):
+        yield "if the runtime is as high as it may be, not even one request of full length fits"
+    most = max(map(_least_bytes, ranks))
+    if cuda_bytes is not None and most > cuda_bytes:
+        yield f"weights, pool and the least runtime need {size_text(most)} of the device's {size_text(cuda_bytes)}"
+
+
+def _short_if_high(rank: RankBudget, settings: vllm.Settings) -> bool:
+    """Whether the pool would be too small if the parts that are taken off before it were at their high bound."""
+    if rank.kv.pool_bytes is None or rank.kv.request_bytes is None or rank.runtime is None or settings.pool_given:
+        return False
+    more = sum(part.high - part.likely for part in rank.runtime.inside)
+    return rank.kv.pool_bytes - more < rank.kv.request_bytes
