@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from agent.memory import budget as budgets
-from agent.memory.arguments import Arguments, merge
+from agent.memory.arguments import Arguments, from_reported, merge
 from agent.memory.budget import Budget, Device
 from agent.memory.history import PoolHistory
 from agent.seating import ServerView
@@ -44,7 +44,8 @@ class ServerWatch:
         self._rank_of = rank_of
         self._titles: dict[int, RankTitle] = {}
         self._last: ServerReading | None = None  # survives a time without answers, to notice a restart
-        self._budget: tuple[object, Budget] | None = None
+        self._budget: tuple[tuple[Arguments, Device], Budget] | None = None
+        self._notes: tuple[str, ...] = ()
 
     def took(self, reading: ServerReading) -> bool:
         """Take a reading; True when it is the first or comes from a restarted engine."""
@@ -95,6 +96,7 @@ class ServerWatch:
             pp=pp,
             dp=dp,
             restarts=self.restarts,
+            notes=self._notes,
             growth_tokens_per_second={
                 key: growth
                 for key, history in self.histories.items()
@@ -106,15 +108,24 @@ class ServerWatch:
         """The prediction on a device, computed anew only when something it rests on changed; None without a model."""
         if self.model is None:
             return None
-        arguments = self._arguments()
-        key = (self.model.path, arguments, device)
+        key = (self._arguments(), device)
         if self._budget is None or self._budget[0] != key:
-            self._budget = (key, budgets.compute(self.model, arguments, device))
+            self._budget = (key, budgets.compute(self.model, *key))
         return self._budget[1]
 
     def take_model(self, model: ModelFiles) -> None:
+        """Take the model's files; what was predicted from others is dropped."""
         self.model = model
         self._budget = None
+
+    def _arguments(self) -> Arguments:
+        """As given; else as the engine last reported, with the sizes that process titles and replicas show."""
+        tp, pp, dp = self._world()
+        sizes: dict[str, object] = {"tp": tp, "pp": pp, "dp": dp}
+        if self._last is not None:
+            sizes |= {**self._last.arguments, "engine_version": self._last.version}
+        reported, self._notes = from_reported(sizes, engine=self.facts.engine)
+        return merge(self.facts.given, reported)
 
     def _world(self) -> tuple[int, int, int]:
         """TP, PP and DP sizes: as given, else as the process titles and the engine's replicas show."""

@@ -19,13 +19,16 @@ def pools_of(page: Page) -> tuple[PoolReading, ...]:
 
 
 def arguments_of(page: Page) -> Arguments:
-    """What ``cache_config_info`` says about the server's arguments; what it does not say is left out."""
+    """What ``cache_config_info`` says about the server's arguments; what it does not say is left out.
+
+    ``num_gpu_blocks`` is what an operator asked for, not what the engine came to: that is in the pools.
+    """
     labels = _labels(page, page.replicas[0])
     found: dict[str, int | float | str | None] = {
         "block_size": _count(labels.get("block_size")),
         "kv_cache_dtype": _text(labels.get("cache_dtype")),
         "gpu_memory_utilization": _ratio(labels.get("gpu_memory_utilization")),
-        "num_gpu_blocks": _blocks(page, page.replicas[0]),
+        "num_gpu_blocks": _count(labels.get("num_gpu_blocks_override")),
         "kv_cache_memory_bytes": _count(labels.get("kv_cache_memory_bytes")),
         "dp": len(page.replicas),
     }

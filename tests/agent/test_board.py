@@ -1,0 +1,404 @@
+"""The board: what a tick makes of readings that are fresh, stale, missing or contradicting."""
+
+from typing import TypeVar
+
+import msgspec
+import pytest
+
+from agent.board import Board
+from agent.memory.arguments import Arguments
+from agent.snapshot import Device, Server
+from agent.watch import ServerFacts, ServerWatch
+from collectors.readings import (
+    DeviceReading,
+    Fault,
+    MemoryReading,
+    ModelFiles,
+    NodeReading,
+    PoolReading,
+    ProcessesReading,
+    ProcessMemory,
+    ProcessTree,
+    ReplicaReading,
+    ServerProcess,
+    ServerReading,
+)
+from collectors.run import Outcome
+from collectors.vllm.titles import rank_of
+
+T = TypeVar("T")
+GIB = 2**30
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 128256,
+    "max_position_embeddings": 131072,
+    "torch_dtype": "bfloat16",
+}
+WEIGHTS = 16_060_522_496
+BLOCK = 16 * 131_072
+BLOCKS = 8192
+
+
+class Clock:
+    """A clock that tests move."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Bench:
+    """One board over servers, with shortcuts that hand readings in."""
+
+    def __init__(self, *facts: ServerFacts) -> None:
+        self.clock = Clock()
+        self.watches = [ServerWatch(one, rank_of=rank_of) for one in facts]
+        self.board = Board(
+            self.watches, memory_interval_seconds=1.0, clock=self.clock, wall=lambda: self.clock.now + 1e9
+        )
+
+    def node(self, *devices: DeviceReading) -> None:
+        self.board.took_node(NodeReading(at=self.clock.now, driver_version="580", devices=devices))
+
+    def server(self, number: int = 0, **fields: object) -> None:
+        reading = msgspec.structs.replace(serving(self.clock.now), **fields)
+        self.board.took_server(self.watches[number], self.outcome(reading))
+
+    def refuse(self, number: int = 0) -> None:
+        fault = Fault(reason="refused", message="nothing listens")
+        self.board.took_server(
+            self.watches[number], Outcome(value=None, fault=fault, duration_seconds=0.0, at=self.clock.now)
+        )
+
+    def tree(self, *pids: int, number: int = 0) -> None:
+        processes = tuple(ServerProcess(pid=pid, started_at=1.0, title="VLLM::EngineCore") for pid in pids)
+        tree = ProcessTree(at=self.clock.now, processes=processes) if pids else None
+        self.board.took_tree(self.watches[number], self.outcome(tree))
+
+    def model(self, number: int = 0, config: dict[str, object] = LLAMA) -> None:
+        files = ModelFiles(path="/m", config=config, tensor_bytes=WEIGHTS, tensor_source="index")
+        self.board.took_model(self.watches[number], self.outcome(files))
+
+    def outcome(self, value: T) -> Outcome[T]:
+        return Outcome(value=value, fault=None, duration_seconds=0.01, at=self.clock.now)
+
+    def device(self, number: int = 0) -> Device:
+        return self.board.tick().snapshot.devices[number]
+
+    def servers(self) -> tuple[Server, ...]:
+        return self.board.tick().snapshot.servers
+
+
+def facts(name: str = "chat", **fields: object) -> ServerFacts:
+    known = {"name": name, "engine": "vllm", "url": "http://127.0.0.1:8000", "given": Arguments()}
+    return ServerFacts(**(known | fields))  # type: ignore[arg-type] # fields are those of the record
+
+
+def gpu(
+    clock: Clock, *, index: int = 0, used: dict[int, int | None] | None = None, free: int = 20 * GIB, **fields: object
+) -> DeviceReading:
+    listed = tuple(ProcessMemory(pid=pid, used_bytes=count) for pid, count in (used or {}).items())
+    known: dict[str, object] = {
+        "index": index,
+        "uuid": f"GPU-{index}",
+        "name": "H100",
+        "memory": MemoryReading(at=clock.now, total_bytes=80 * GIB, free_bytes=free, reserved_bytes=GIB // 2),
+        "processes": None if used is None else ProcessesReading(at=clock.now, processes=listed),
+    }
+    return DeviceReading(**(known | fields))  # type: ignore[arg-type] # fields are those of the record
+
+
+def serving(at: float) -> ServerReading:
+    pool = PoolReading(
+        replica="0",
+        used_ratio=1000 / (BLOCKS - 1),
+        capacity_tokens=BLOCKS * 16,
+        used_tokens=16_000,
+        available_tokens=BLOCKS * 16 - 16_000,
+        blocks=BLOCKS,
+        used_blocks=1000,
+        block_size_tokens=16,
+    )
+    replica = ReplicaReading(
+        replica="0",
+        running_requests=10,
+        waiting_requests=0,
+        preemptions=0,
+        prompt_tokens=100,
+        generation_tokens=200,
+    )
+    return ServerReading(
+        at=at,
+        engine="vllm",
+        state="serving",
+        version="0.32.0",
+        model="llama",
+        started_at=5e8,
+        pools=(pool,),
+        replicas=(replica,),
+        arguments={"block_size": 16, "max_model_len": 131072, "gpu_memory_utilization": 0.9},
+    )
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench(facts())
+
+
+def closed(device: Device) -> dict[str, int]:
+    assert sum(part.bytes for part in device.components) == device.total_bytes
+    assert all(part.bytes >= 0 for part in device.components)
+    return {part.component: part.bytes for part in device.components}
+
+
+def test_every_byte_beside_a_server(bench: Bench) -> None:
+    """Weights from the checkpoint, pool from reported blocks, runtime the rest of its processes, budget beside."""
+    bench.node(gpu(bench.clock, used={7: 40 * GIB, 9: 3 * GIB}))
+    bench.server()
+    bench.tree(5, 7)
+    bench.model()
+
+    device = bench.device()
+
+    assert closed(device) == {
+        "weights": WEIGHTS,
+        "kv_used": 1000 * BLOCK,
+        "kv_available": (BLOCKS - 1000) * BLOCK,
+        "runtime": 40 * GIB - WEIGHTS - BLOCKS * BLOCK,
+        "other_processes": 3 * GIB,
+        "reserved": GIB // 2,
+        "hidden": 80 * GIB - 20 * GIB - GIB // 2 - 43 * GIB,
+        "free": 20 * GIB,
+    }
+    budget = {(line.component, line.bound): line.bytes for line in device.budget}
+    assert budget["weights", "likely"] == WEIGHTS
+    assert budget["runtime", "low"] < budget["runtime", "likely"] < budget["runtime", "high"]
+    assert device.headroom_ratio is not None
+    assert device.unexplained_bytes == {"chat": max(0, closed(device)["runtime"] - budget["runtime", "high"])}
+
+
+def test_pool_and_request_figures(bench: Bench) -> None:
+    """Exact bytes of the pool and per token; one full-length request; nothing of it guessed."""
+    bench.node(gpu(bench.clock, used={7: 40 * GIB}))
+    bench.server()
+    bench.tree(7)
+    bench.model()
+
+    server = bench.servers()[0]
+
+    assert server.pools[0].pool_bytes == BLOCKS * BLOCK
+    assert server.pools[0].bytes_per_token == 131_072
+    assert (server.max_request_tokens, server.max_request_bytes) == (131_072, 131_072 * 131_072)
+    assert server.ranks[0].pool_bytes == {"full": BLOCKS * BLOCK}
+
+
+def test_without_a_model_its_processes_are_runtime(bench: Bench) -> None:
+    """No layout, no bytes: pool tokens stay, headroom and unexplained are absent."""
+    bench.node(gpu(bench.clock, used={7: 40 * GIB}))
+    bench.server()
+    bench.tree(7)
+
+    device = bench.device()
+
+    assert closed(device)["runtime"] == 40 * GIB
+    assert (device.headroom_ratio, device.unexplained_bytes, device.budget) == (None, {}, ())
+    assert bench.servers()[0].pools[0].used_tokens == 16_000
+
+
+def test_unknown_architecture_is_no_guess(bench: Bench) -> None:
+    """A model type that is not known gives no KV bytes and says why."""
+    bench.node(gpu(bench.clock, used={7: 40 * GIB}))
+    bench.server()
+    bench.tree(7)
+    bench.model(config=LLAMA | {"model_type": "novel_attention", "architectures": ["NovelForCausalLM"]})
+
+    device = bench.device()
+
+    assert "kv_used" not in closed(device)
+    assert bench.servers()[0].pools[0].pool_bytes is None
+    assert any("novel_attention" in note for note in bench.servers()[0].notes)
+
+
+def test_invisible_processes_on_a_single_device(bench: Bench) -> None:
+    """In a container without the host's pids: computed parts stay, the rest is hidden."""
+    bench.node(gpu(bench.clock, used={}))
+    bench.server()
+    bench.model()
+
+    parts = closed(bench.device())
+
+    assert (parts["weights"], parts["kv_used"]) == (WEIGHTS, 1000 * BLOCK)
+    assert "runtime" not in parts
+    assert "other_processes" not in parts
+
+
+def test_a_server_that_is_on_no_gpu_claims_none(bench: Bench) -> None:
+    """Its processes are known and hold nothing here: it runs on the CPU."""
+    bench.node(gpu(bench.clock, used={9: 30 * GIB}))
+    bench.server()
+    bench.tree(7)
+    bench.model()
+
+    assert closed(bench.device())["other_processes"] == 30 * GIB
+    assert bench.servers()[0].devices == ()
+
+
+def test_refused_endpoint_with_living_processes_is_loading(bench: Bench) -> None:
+    """What the endpoint said is gone within the tick; its processes are still its own."""
+    bench.node(gpu(bench.clock, used={7: 40 * GIB}))
+    bench.server()
+    bench.tree(7)
+    bench.model()
+    bench.refuse()
+
+    device = bench.device()
+    server = bench.servers()[0]
+
+    assert closed(device)["runtime"] == 40 * GIB
+    assert (server.state, server.pools, server.version) == ("loading", (), None)
+    assert device.unexplained_bytes == {}
+
+
+def test_a_dead_server_is_down_and_owns_nothing(bench: Bench) -> None:
+    """Name and state are all that is left."""
+    bench.node(gpu(bench.clock, used={9: GIB}))
+    bench.server()
+    bench.tree(7)
+    bench.refuse()
+    bench.tree()
+
+    server = bench.servers()[0]
+
+    assert (server.state, server.pools, server.counters.preemptions, server.devices) == ("down", (), None, ())
+    assert "runtime" not in closed(bench.device())
+
+
+def test_a_restart_is_counted_and_clears_the_history(bench: Bench) -> None:
+    """A new start time after a time without answers; the pool's past is not drawn on."""
+    for _ in range(60):
+        bench.server()
+        bench.clock.now += 1
+    bench.refuse()
+    bench.server(started_at=6e8)
+
+    server = bench.servers()[0]
+
+    assert server.restarts == 1
+    assert server.pools[0].growth_tokens_per_second is None
+
+
+def test_a_counter_that_went_back_is_a_restart_too(bench: Bench) -> None:
+    """Where the engine does not tell when it started."""
+    bench.server(started_at=None)
+    replica = serving(0.0).replicas[0]
+    bench.server(started_at=None, replicas=(msgspec.structs.replace(replica, generation_tokens=5),))
+
+    assert bench.servers()[0].restarts == 1
+
+
+def test_stale_device_readings_are_dropped(bench: Bench) -> None:
+    """Three intervals without a pass: no device, rather than a frozen one."""
+    bench.node(gpu(bench.clock, used={}))
+    bench.clock.now += 2.9
+    assert len(bench.board.tick().snapshot.devices) == 1
+
+    bench.clock.now += 0.2
+    assert bench.board.tick().snapshot.devices == ()
+
+
+def test_one_failing_device_costs_only_its_own_components(bench: Bench) -> None:
+    """The other device's sum stays; the failure is a collector's record with the device as target."""
+    fault = Fault(reason="gpu_lost", message="GPU 1 is lost")
+    bench.node(gpu(bench.clock, used={}), gpu(bench.clock, index=1, memory=None, memory_fault=fault))
+
+    snapshot = bench.board.tick().snapshot
+
+    assert closed(snapshot.devices[0])
+    assert snapshot.devices[1].components == ()
+    failed = {(c.name, c.target): c.error for c in snapshot.collectors if not c.success}
+    assert failed == {("nvml", "GPU-1"): "GPU 1 is lost"}
+
+
+def test_no_driver_keeps_the_servers(bench: Bench) -> None:
+    """Engine figures do not need a GPU."""
+    bench.board.lost_node(Fault(reason="no_library", message="no NVML on this host"))
+    bench.server()
+
+    snapshot = bench.board.tick().snapshot
+
+    assert snapshot.devices == ()
+    assert snapshot.servers[0].pools[0].used_tokens == 16_000
+    assert bench.board.not_ready() is None
+
+
+def test_extremes_between_scrapes(bench: Bench) -> None:
+    """The highest use of the last minute and since the start, and the lowest free that goes with it."""
+    for free in (20, 5, 30):
+        bench.node(gpu(bench.clock, used={}, free=free * GIB))
+        bench.clock.now += 40
+    bench.node(gpu(bench.clock, used={}, free=40 * GIB))
+
+    device = bench.device()
+
+    assert device.used_max_bytes == {"60s": 50 * GIB, "start": 75 * GIB}
+    assert device.free_min_bytes == {"60s": 30 * GIB, "start": 5 * GIB}
+
+
+def test_tensor_parallel_ranks_are_alike() -> None:
+    """TP=2 by process titles: half the weights on each, the pool on both."""
+    bench = Bench(facts(given=Arguments(tp=2)))
+    bench.node(gpu(bench.clock, used={7: 30 * GIB}), gpu(bench.clock, index=1, used={8: 30 * GIB}))
+    bench.server()
+    processes = tuple(
+        ServerProcess(pid=pid, started_at=1.0, title=title)
+        for pid, title in ((5, "vllm serve"), (7, "VLLM::Worker_TP0"), (8, "VLLM::Worker_TP1"))
+    )
+    bench.board.took_tree(bench.watches[0], bench.outcome(ProcessTree(at=0.0, processes=processes)))
+    bench.model()
+
+    first, second = bench.board.tick().snapshot.devices
+
+    assert closed(first)["weights"] == closed(second)["weights"]
+    assert WEIGHTS / 2 <= closed(first)["weights"] < WEIGHTS * 0.51
+    assert closed(first)["kv_used"] == 1000 * BLOCK // 2
+    ranks = bench.servers()[0].ranks
+    assert [(rank.gpu, rank.tp_rank) for rank in ranks] == [(0, 0), (1, 1)]
+
+
+def test_two_servers_with_invisible_pids_share_a_device() -> None:
+    """Each keeps what is computed for it, the rest is hidden."""
+    bench = Bench(facts("a", devices=("GPU-0",)), facts("b", url="http://127.0.0.1:8001", devices=("GPU-0",)))
+    bench.node(gpu(bench.clock, used=None))
+    for number in (0, 1):
+        bench.server(number)
+        bench.model(number)
+
+    device = bench.device()
+
+    assert sum(part.bytes for part in device.components) == device.total_bytes
+    assert {(p.server, p.component) for p in device.components} >= {("a", "weights"), ("b", "kv_used"), ("", "hidden")}
+    assert "runtime" not in {part.component for part in device.components}
+
+
+def test_readiness_says_why(bench: Bench) -> None:
+    """Nothing yet; all failing; a tick that stopped."""
+    assert bench.board.not_ready() == "nothing collected yet"
+
+    bench.board.lost_node(Fault(reason="no_library", message="no NVML on this host"))
+    bench.board.tick()
+    assert bench.board.not_ready() == "nvml: no NVML on this host"
+
+    bench.node()
+    bench.board.tick()
+    assert bench.board.not_ready() is None
+
+    bench.clock.now += 11
+    assert bench.board.not_ready() == bench.board.not_healthy() == "no tick for 11 s"

@@ -1,0 +1,226 @@
+"""The exposition: same snapshot, same bytes; only what is known; every label escaped."""
+
+import re
+
+import msgspec
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from agent.exporter import render
+from agent.metrics import BY_NAME, CATALOGUE
+from agent.snapshot import (
+    BudgetLine,
+    Collector,
+    Component,
+    Counters,
+    Device,
+    Fragmentation,
+    Pool,
+    Rank,
+    Replica,
+    Requests,
+    Server,
+    Snapshot,
+)
+
+GIB = 2**30
+
+
+def pool(replica: str = "0", **fields: object) -> Pool:
+    known = {
+        "replica": replica,
+        "kind": "full",
+        "capacity_tokens": 3200,
+        "used_tokens": 320,
+        "cached_tokens": None,
+        "free_tokens": None,
+        "available_tokens": 2880,
+        "used_ratio": 0.1,
+        "pool_bytes": 3200 * 512,
+        "bytes_per_token": 512,
+        "block_size": 32,
+        "growth_tokens_per_second": None,
+    }
+    return msgspec.convert(known | fields, Pool)
+
+
+def replica(number: str = "0") -> Replica:
+    return Replica(
+        replica=number,
+        requests=Requests(running=2, waiting=0),
+        counters=Counters(preemptions=1, prompt_tokens=10, generation_tokens=20),
+    )
+
+
+def server(**fields: object) -> Server:
+    known: dict[str, object] = {
+        "name": "chat",
+        "engine": "vllm",
+        "version": "0.32.0",
+        "url": "http://127.0.0.1:8000",
+        "model": "llama",
+        "state": "serving",
+        "age_seconds": 0.1,
+        "started_at": 1.5e9,
+        "restarts": 0,
+        "ranks": (Rank(gpu=0, uuid="GPU-a", tp_rank=0, pp_rank=0, replica="0", pool_bytes={"full": 3200 * 512}),),
+        "pools": (pool(),),
+        "replicas": (replica(),),
+        "requests": Requests(running=2, waiting=0),
+        "counters": Counters(preemptions=1, prompt_tokens=10, generation_tokens=20),
+        "fragmentation": (Fragmentation(kind="kv_block", server="chat", replica="0", low=0.0, likely=0.1, high=0.2),),
+        "budget_fits": True,
+        "max_request_tokens": 2048,
+        "max_request_bytes": 2048 * 512,
+    }
+    return Server(**(known | fields))  # type: ignore[arg-type] # fields are those of the record
+
+
+def device() -> Device:
+    return Device(
+        uuid="GPU-a",
+        index=0,
+        name="H100",
+        driver="580",
+        memory_kind="device",
+        total_bytes=80 * GIB,
+        free_bytes=20 * GIB,
+        age_seconds=0.2,
+        headroom_ratio=0.3,
+        components=(
+            Component(component="weights", server="chat", bytes=60 * GIB, evidence="computed", age_seconds=0.2),
+            Component(component="free", bytes=20 * GIB, evidence="measured", age_seconds=0.2),
+        ),
+        budget=(BudgetLine(server="chat", component="weights", bound="likely", bytes=60 * GIB),),
+        overattributed_bytes={"chat": 5},
+        unexplained_bytes={"chat": 0},
+        used_max_bytes={"60s": 61 * GIB, "start": 62 * GIB},
+        free_min_bytes={"60s": 19 * GIB, "start": 18 * GIB},
+    )
+
+
+def snapshot(**fields: object) -> Snapshot:
+    known: dict[str, object] = {"time": 1.0, "version": "9.9", "devices": (device(),), "servers": (server(),)}
+    return Snapshot(**(known | fields))  # type: ignore[arg-type] # fields are those of the record
+
+
+def samples(text: bytes) -> dict[str, list[tuple[dict[str, str], float]]]:
+    found: dict[str, list[tuple[dict[str, str], float]]] = {}
+    for family in text_string_to_metric_families(text.decode()):
+        for sample in family.samples:
+            found.setdefault(sample.name, []).append((sample.labels, sample.value))
+    return found
+
+
+def test_same_snapshot_same_bytes() -> None:
+    """Deterministic, whatever the order of devices and servers."""
+    one, two = server(name="a", url="http://a"), server(name="b", url="http://b")
+
+    assert render(snapshot(servers=(one, two))) == render(snapshot(servers=(two, one)))
+
+
+def test_components_become_one_partition() -> None:
+    """Bytes and evidence by component; the device's own shares have an empty server."""
+    found = samples(render(snapshot()))
+
+    assert found["vramscope_memory_bytes"] == [
+        ({"gpu": "0", "server": "", "component": "free"}, 20 * GIB),
+        ({"gpu": "0", "server": "chat", "component": "weights"}, 60 * GIB),
+    ]
+    assert found["vramscope_memory_free_ratio"] == [({"gpu": "0"}, 0.25)]
+
+
+def test_one_replica_has_no_replica_label_and_several_have() -> None:
+    """Labels appear only where they tell apart."""
+    single = samples(render(snapshot()))
+    several = samples(
+        render(snapshot(servers=(server(pools=(pool("0"), pool("1")), replicas=(replica("0"), replica("1"))),)))
+    )
+
+    assert single["vramscope_kv_used_ratio"] == [({"server": "chat"}, 0.1)]
+    assert [labels for labels, _ in several["vramscope_kv_used_ratio"]] == [
+        {"server": "chat", "replica": "0"},
+        {"server": "chat", "replica": "1"},
+    ]
+
+
+def test_unknown_has_no_sample() -> None:
+    """No 0, no NaN: the series is not there."""
+    blank = pool(used_tokens=None, used_ratio=None, capacity_tokens=None, available_tokens=None, bytes_per_token=None)
+
+    text = render(snapshot(servers=(server(pools=(blank,), started_at=None, budget_fits=None),)))
+
+    assert b"kv_tokens" not in text
+    assert b"kv_used_ratio" not in text
+    assert b"budget_fits" not in text
+    assert b"start_time" not in text
+    assert b"NaN" not in text
+
+
+def test_a_server_that_is_down_keeps_only_its_state() -> None:
+    """Its last figures and counters are gone."""
+    found = samples(render(snapshot(devices=(), servers=(server(state="down"),))))
+
+    of_server = {name: rows for name, rows in found.items() if any("server" in labels for labels, _ in rows)}
+    assert of_server == {"vramscope_server_state": [({"server": "chat", "state": "down"}, 1.0)]}
+
+
+@pytest.mark.parametrize("state", ["loading", "serving", "sleeping"])
+def test_state_is_one_hot(state: str) -> None:
+    """Exactly the state it is in is 1."""
+    rows = samples(render(snapshot(servers=(server(state=state),))))["vramscope_server_state"]
+
+    assert {labels["state"]: value for labels, value in rows} == {
+        name: float(name == state) for name in ("loading", "serving", "sleeping", "down")
+    }
+
+
+def test_hostile_labels_are_escaped() -> None:
+    """A model's name can hold anything; it comes back as it was and breaks no line."""
+    name = 'a"b\\c\n<script>{x="1"} 5'
+
+    found = samples(render(snapshot(servers=(server(model=name),))))
+
+    assert found["vramscope_server_info"][0][0]["model"] == name
+
+
+def test_collectors_and_their_failures() -> None:
+    """Success, age of the last success and failures by reason, those of 0 too."""
+    collector = Collector(
+        name="endpoint",
+        target="chat",
+        success=False,
+        age_seconds=3.0,
+        error="refused",
+        duration_seconds=0.5,
+        last_success_at=7.0,
+        failures={"refused": 2, "timeout": 0},
+    )
+
+    found = samples(render(snapshot(collectors=(collector,))))
+
+    assert found["vramscope_collector_success"] == [({"collector": "endpoint", "target": "chat"}, 0.0)]
+    assert {labels["reason"]: value for labels, value in found["vramscope_collector_failures_total"]} == {
+        "refused": 2.0,
+        "timeout": 0.0,
+    }
+
+
+def test_types_and_labels_are_those_of_the_catalogue() -> None:
+    """Every family that is exported stands in the catalogue with its type; labels are a subset of its own."""
+    text = render(snapshot())
+    types = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text.decode(), re.M))
+
+    assert types == {name: BY_NAME[name].type for name in types}
+    for name, rows in samples(text).items():
+        for labels, _ in rows:
+            assert set(labels) <= set(BY_NAME[name].labels)
+
+
+def test_catalogue_follows_the_naming_rules() -> None:
+    """Prefix, `_total` for counters only, one sentence of help, names once."""
+    assert len(BY_NAME) == len(CATALOGUE)
+    for metric in CATALOGUE:
+        assert re.fullmatch(r"vramscope_[a-z0-9_]+", metric.name)
+        assert metric.name.endswith("_total") == (metric.type == "counter")
+        assert metric.help.endswith(".")
