@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -188,7 +189,7 @@ def test_child_is_small() -> None:
     ]
 
 
-def test_child_ends_when_nobody_listens(tmp_path: Any) -> None:
+def test_child_ends_when_nobody_listens(tmp_path: Path) -> None:
     """A child whose output is closed ends by itself, quietly."""
     (tmp_path / "node.state").write_text("driver 580.95.05\n")
     command = [sys.executable, "-Im", "collectors.nvml.child", "--memory-interval=0.01", "--processes-interval=1"]
