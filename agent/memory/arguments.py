@@ -59,6 +59,7 @@ def from_flags(flags: Mapping[str, object], *, engine: str) -> Arguments:
     """
     flag_names = _flag_names(engine)
     values: dict[str, Any] = {}
+    written: dict[str, str] = {}
     for flag, value in flags.items():
         field = flag_names.get(_plain(flag))
         if field is None:
@@ -66,11 +67,11 @@ def from_flags(flags: Mapping[str, object], *, engine: str) -> Arguments:
             hint = f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(sorted(flag_names))}"
             raise ValueError(f"unknown argument {flag!r}; {hint}")
         if field in values:
-            raise ValueError(f"argument {flag!r} is given twice under two names; keep one")
-        values[field] = _converted(flag, field, value)
-    for field, choices in _CHOICES.items():
-        if field in values and values[field] not in choices:
-            raise ValueError(f"argument {field!r}: expected one of {', '.join(choices)}, got {shown(values[field])}")
+            raise ValueError(f"arguments {written[field]!r} and {flag!r} are the same; keep one")
+        values[field], written[field] = _converted(flag, field, value), flag
+        choices = _CHOICES.get(field)
+        if choices is not None and values[field] not in choices:
+            raise ValueError(f"argument {flag!r}: expected one of {', '.join(choices)}, got {shown(value)}")
     return Arguments(engine=engine, **values)
 
 

@@ -121,7 +121,7 @@ def compute(model: ModelFiles, arguments: Arguments, device: Device) -> Budget:
         device=device,
         ranks=ranks,
         fits=_fits(ranks, cuda_bytes),
-        unknown=(*shape.unknown, *weights.unknown, *_unknown(shape, ranks, settings)),
+        unknown=(*shape.unknown, *weights.unknown, *_unknown(shape, ranks, settings, cuda_bytes)),
         warnings=(*settings.warnings, *weights.warnings, *_warnings(ranks, device, settings, cuda_bytes)),
         terms=tuple(explain(shape, settings, weights, stages[0], kv[0], cuda_bytes)),
     )
@@ -202,7 +202,7 @@ def _facts(shape: ModelShape, model: ModelFiles, parameters: int | None) -> Mode
     for layer in shape.layers:
         kinds.setdefault((layer.kind, layer.cache), []).append(layer)
     return ModelFacts(
-        name=(path.parent if path.suffix == ".json" else path).name,
+        name=path.parent.name if path.name.endswith(("config.json", ".index.json")) else path.stem,
         model_type=shape.model_type,
         architecture=shape.architecture,
         parameters=parameters,
@@ -233,13 +233,16 @@ def _least_bytes(rank: RankBudget) -> int:
     return (rank.weights_bytes or 0) + (rank.kv.pool_bytes or 0) + (rank.runtime.low if rank.runtime else 0)
 
 
-def _unknown(shape: ModelShape, ranks: Sequence[RankBudget], settings: vllm.Settings) -> Iterator[str]:
+def _unknown(
+    shape: ModelShape, ranks: Sequence[RankBudget], settings: vllm.Settings, cuda_bytes: int | None
+) -> Iterator[str]:
     if shape.decoder is None:
         return
     if kv_format(settings.kv_cache_dtype) is None:
         yield f"KV cache: the layout of {settings.kv_cache_dtype!r} is not known here"
     elif ranks[0].kv.blocks is None:
-        yield "size of the KV pool: weights or device are not known"
+        missing = "the device's memory is" if cuda_bytes is None else "the weights' bytes are"
+        yield f"size of the KV pool: {missing} not known"
 
 
 def _warnings(

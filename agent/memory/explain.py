@@ -55,7 +55,7 @@ def _runtime(runtime: RuntimeBudget | None) -> Iterator[Term]:
         yield Term(
             name=name,
             value=part.likely,
-            formula=f"{part.low:,} to {part.high:,}; {where} the engine's memory fraction",
+            formula=f"{part.low:,} to {part.high:,}; {where} the engine's share of the device",
             source=part.source,
         )
 

@@ -92,13 +92,12 @@ def weigh(
             None,
             (*notes, f"weights are quantised to {quantization!r} while loading, so they are predicted"),
         )
-    notes += _unmodelled(shape)
     if shape.decoder is None or problem:
         return _without_arithmetic(
             checkpoint, shard, stages, parameters, notes, problem or "its architecture is not known"
         )
     account = _account(shape.decoder, shape.layers, DTYPE_BYTES[dtype], layout, shard)
-    return _with_arithmetic(account, checkpoint, shard, stages, parameters, notes)
+    return _with_arithmetic(account, checkpoint, shard, stages, parameters, (*notes, *_unmodelled(shape)))
 
 
 def _with_arithmetic(
