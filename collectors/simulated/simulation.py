@@ -110,9 +110,10 @@ class Simulation:
 
 
 def write_model(model: Model, directory: Path) -> None:
-    """Write what a model directory tells about its bytes: config.json and the index of the checkpoint."""
+    """Write what a model directory tells about its bytes: config.json and an index without its checkpoint."""
     directory.mkdir(parents=True, exist_ok=True)
-    index = {"metadata": {"total_size": model.total_size}, "weight_map": {}}
+    weight_map = {"model.embed_tokens.weight": "model-00001-of-00001.safetensors"}
+    index = {"metadata": {"total_size": model.total_size}, "weight_map": weight_map}
     (directory / "config.json").write_text(json.dumps(model.config, indent=2) + "\n", encoding="utf-8")
     (directory / "model.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from collectors.model_files import read_model
 from collectors.simulated.scenario import load_scenario
 from collectors.simulated.simulation import Simulation, write_model
 
@@ -100,11 +101,11 @@ def test_version_and_models_answer_as_the_server_does() -> None:
 
 
 def test_model_directory_tells_its_bytes(tmp_path: Path) -> None:
-    """config.json as given, and the checkpoint's bytes where a safetensors index has them."""
+    """The reader of model files finds the config as given, and the checkpoint's bytes in its index."""
     model = load_scenario("reasoning").servers[0].model
-
     write_model(model, tmp_path / "model")
 
-    assert json.loads((tmp_path / "model" / "config.json").read_text(encoding="utf-8")) == model.config
-    index = json.loads((tmp_path / "model" / "model.safetensors.index.json").read_text(encoding="utf-8"))
-    assert index["metadata"]["total_size"] == 16_060_522_496
+    read = read_model(tmp_path / "model")
+
+    assert read.config == model.config
+    assert (read.tensor_bytes, read.tensor_source) == (16_060_522_496, "index")
