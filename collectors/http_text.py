@@ -57,14 +57,12 @@ class Endpoint:
         self._api_key = api_key
         self._client = httpx.AsyncClient(
             transport=transport,
+            verify=_tls(self._base),
             trust_env=False,
             follow_redirects=False,
-            timeout=deadline_seconds,
-            headers={
-                "Accept": "text/plain, application/json",
-                "Accept-Encoding": "identity",
-                "User-Agent": "vramscope",
-            },
+            # Connecting and TLS have to give up before the total deadline cancels them: cancelled, they leak a socket.
+            timeout=httpx.Timeout(deadline_seconds, connect=deadline_seconds / 2.5),
+            headers=_HEADERS,
             limits=httpx.Limits(max_connections=4, max_keepalive_connections=1, keepalive_expiry=4.0),
         )
 
@@ -174,6 +172,11 @@ def parse_base_url(text: str) -> httpx.URL:
     if not absolute or url.query or url.fragment:
         raise ValueError(f"{text!r} is not the URL of a server; expected the form http://HOST:PORT")
     return url
+
+
+def _tls(url: httpx.URL) -> ssl.SSLContext:
+    """The host's own trust store for https. Plain http never uses its context: one without a store costs 30 ms less."""
+    return ssl.create_default_context() if url.scheme == "https" else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 async def _decoded(url: httpx.URL, response: httpx.Response, max_bytes: int) -> AsyncIterator[bytes]:

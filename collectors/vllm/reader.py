@@ -50,9 +50,16 @@ class _Facts(Struct, frozen=True, kw_only=True):
 class VllmReader:
     """One server. A read takes at most its endpoint's deadline and, when the slow facts are due, a second more."""
 
-    def __init__(self, endpoint: Endpoint, *, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        clock: Callable[[], float],
+        fact_deadline_seconds: float = FACT_DEADLINE_SECONDS,
+    ) -> None:
         self._endpoint = endpoint
         self._clock = clock
+        self._fact_deadline_seconds = fact_deadline_seconds
         self._facts: _Facts | None = None
 
     async def read(self) -> ServerReading:
@@ -95,13 +102,14 @@ class VllmReader:
         """A fact that a reading can do without: what went wrong is returned, and becomes a note."""
         url = f"{self._endpoint.url}{path}"
         try:
-            async with asyncio.timeout(FACT_DEADLINE_SECONDS):
+            async with asyncio.timeout(self._fact_deadline_seconds):
                 answer = await self._endpoint.get(path, key=True)
             return msgspec.json.decode(answer.text, type=kind)
         except CollectorError as exc:
             return exc
         except TimeoutError:
-            return Unreachable("timeout", f"{url} did not answer within {FACT_DEADLINE_SECONDS:g} s; asked again later")
+            limit = f"{self._fact_deadline_seconds:g} s"
+            return Unreachable("timeout", f"{url} did not answer within {limit}; it is asked again later")
         except (msgspec.DecodeError, RecursionError):
             return Unreadable("malformed", f"{url} is not the JSON that vLLM answers there")
 

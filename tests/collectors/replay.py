@@ -1,16 +1,16 @@
 """A real HTTP server on loopback that answers what it is told to, byte by byte, and records what it was asked."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TypeVar
 
 from msgspec import Struct
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 
-T = TypeVar("T")
+TLS = "TLS"
+
 Script = Callable[[asyncio.StreamWriter], Awaitable[None]]
 
 
@@ -20,36 +20,55 @@ class Request(Struct, frozen=True, kw_only=True):
 
 
 class Replay:
-    """What the server answers (by path, may be changed while it runs) and what it was asked so far."""
+    """What the server answers (by path, may be changed while it runs) and what it was asked so far.
+
+    The answer of the path ``TLS`` is for clients that try a TLS handshake.
+    """
 
     def __init__(self, answers: Mapping[str, bytes | Script]) -> None:
         self.answers = dict(answers)
         self.requests: list[Request] = []
         self.url = ""
+        self._connections: set[asyncio.Task[None]] = set()
 
     @property
     def paths(self) -> list[str]:
         return [request.path for request in self.requests]
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        with contextlib.suppress(
+            ConnectionError, EOFError, asyncio.CancelledError
+        ):  # the client had enough, or the test ends
             await self._serve(reader, writer)
-        except ConnectionError:
-            pass  # the client had enough
-        finally:
-            writer.close()
+        writer.close()
+        with contextlib.suppress(ConnectionError, asyncio.CancelledError):
+            await writer.wait_closed()
+
+    async def end(self) -> None:
+        for task in self._connections:
+            task.cancel()
+        await asyncio.gather(*self._connections)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-        path = head[0].split(" ")[1]
-        headers = dict(line.lower().split(": ", 1) for line in head[1:] if line)
-        self.requests.append(Request(path=path, headers=headers))
-        answer = self.answers.get(path, reply(b"not found", status=404))
+        answer = await self._answer(reader)
         if isinstance(answer, bytes):
             writer.write(answer)
             await writer.drain()
         else:
             await answer(writer)
+
+    async def _answer(self, reader: asyncio.StreamReader) -> bytes | Script:
+        start = await reader.readexactly(1)
+        if start == b"\x16":
+            return self.answers.get(TLS, reply(b"plain", status=400))
+        head = (start + await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        path = head[0].split(" ")[1]
+        headers = dict(line.lower().split(": ", 1) for line in head[1:] if line)
+        self.requests.append(Request(path=path, headers=headers))
+        return self.answers.get(path, reply(b"not found", status=404))
 
 
 def reply(
@@ -67,7 +86,7 @@ def redirect(location: str) -> bytes:
     return reply(b"", status=307, extra=f"Location: {location}\r\n")
 
 
-@asynccontextmanager
+@contextlib.asynccontextmanager
 async def replaying(answers: Mapping[str, bytes | Script], *, host: str = "127.0.0.1") -> AsyncIterator[Replay]:
     """Serve the answers on a free port of ``host`` while inside."""
     replay = Replay(answers)
@@ -76,6 +95,7 @@ async def replaying(answers: Mapping[str, bytes | Script], *, host: str = "127.0
     replay.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     async with server:
         yield replay
+        await replay.end()
 
 
 def vllm(name: str) -> str:

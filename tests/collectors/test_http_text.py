@@ -9,7 +9,7 @@ import pytest
 
 from collectors.errors import CollectorError, Refused, Unreachable, Unreadable
 from collectors.http_text import Answer, Endpoint, parse_base_url
-from tests.collectors.replay import Replay, Script, redirect, replaying, reply
+from tests.collectors.replay import TLS, Replay, Script, redirect, replaying, reply
 
 PATHS = ("/metrics", "/version")
 KEY = "sk-do-not-show"
@@ -188,6 +188,41 @@ def test_an_unknown_host_name() -> None:
     with pytest.raises(Unreachable) as caught:
         asyncio.run(scenario())
     assert caught.value.reason in ("name", "timeout")
+
+
+def test_https_to_a_server_that_speaks_http() -> None:
+    """A failed TLS handshake is its own reason."""
+
+    async def scenario() -> None:
+        async with replaying({}) as server:
+            endpoint = Endpoint(server.url.replace("http", "https"), paths=PATHS, deadline_seconds=5.0)
+            try:
+                await endpoint.get("/metrics")
+            finally:
+                await endpoint.aclose()
+
+    with pytest.raises(Unreachable, match="no trusted TLS connection") as caught:
+        asyncio.run(scenario())
+    assert caught.value.reason == "tls"
+
+
+def test_a_tls_handshake_that_hangs_meets_the_deadline() -> None:
+    """And leaves no socket behind: an unclosed one is a warning, and warnings are errors here."""
+
+    async def hang(writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(5)
+
+    async def scenario() -> None:
+        async with replaying({TLS: hang}) as server:
+            endpoint = Endpoint(server.url.replace("http", "https"), paths=PATHS, deadline_seconds=0.2)
+            try:
+                await endpoint.get("/metrics")
+            finally:
+                await endpoint.aclose()
+
+    with pytest.raises(Unreachable) as caught:
+        asyncio.run(scenario())
+    assert caught.value.reason == "timeout"
 
 
 def test_a_dripping_body_meets_the_total_deadline() -> None:

@@ -1,0 +1,238 @@
+"""One metrics page: the needed lines only, over all names and shapes that vLLM has had."""
+
+import contextlib
+import csv
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collectors.errors import CollectorError, Unreadable
+from collectors.vllm.names import CACHE_CONFIG, NAMES, SLEEP_STATE
+from collectors.vllm.page import Page, parse_page
+from tests.collectors.replay import FIXTURES, vllm
+
+SOURCE = "http://host:8000/metrics"
+
+# What is read of no release, and why; a star stands for every name that starts so.
+IGNORED = {
+    "vllm:cpu_cache_usage_perc": "swap space of the V0 engine",
+    "vllm:num_requests_swapped": "V0 engine",
+    "vllm:gpu_prefix_cache_hit_rate": "V0 engine; the counters say it better",
+    "vllm:cpu_prefix_cache_hit_rate": "V0 engine",
+    "vllm:tokens_total": "V0 engine, one release; sum of the two token counters",
+    "vllm:avg_*": "V0 engine; averages over an unknown window",
+    "vllm:model_*": "V0 engine; latency",
+    "vllm:time_in_queue_requests": "V0 engine; latency",
+    "vllm:spec_decode_*": "says nothing about memory",
+    "vllm:external_prefix_cache_*": "lookups in another tier, not in the pool",
+    "vllm:mm_cache_*": "host memory",
+    "vllm:num_requests_waiting_by_reason": "a split of num_requests_waiting; counting both would count twice",
+    "vllm:num_requests_kv_fetch_by_stage": "transfer of a KV consumer",
+    "vllm:prompt_tokens_*": "splits of prompt_tokens_total",
+    "vllm:request_*": "per finished request",
+    "vllm:iteration_tokens_total": "a histogram in spite of its name",
+    "vllm:admission_rejections_total": "refusals before the scheduler, not for want of KV",
+    "vllm:corrupted_requests_total": "says nothing about memory",
+    "vllm:time_*": "latency",
+    "vllm:inter_token_latency_seconds": "latency",
+    "vllm:e2e_request_latency_seconds": "latency",
+    "vllm:kv_block_*": "sampled lifetimes, only with a flag",
+    "vllm:sleep_mode_*": "only with development endpoints; engine_sleep_state tells the state",
+    "vllm:lora_requests_info": "its value is a time",
+    "vllm:estimated_*": "a model's estimate",
+    "vllm:kv_offload_*": "host or disk tier",
+    "vllm:simple_kv_offload_*": "host tier",
+    "vllm:hisparse_*": "host tier",
+    "vllm:nixl_*": "transfer",
+    "vllm:mooncake_*": "transfer",
+    "vllm:hf3fs_*": "transfer",
+    "vllm:umbp_*": "transfer",
+    "vllm:watermark_requests_total": "marks generated text; no memory watermark",
+    "http_*": "the HTTP server's",
+    "process_resident_memory_bytes": "of the API server only",
+}
+
+
+def page(name: str) -> Page:
+    return parse_page(vllm(name), source=SOURCE)
+
+
+def series() -> list[str]:
+    with (FIXTURES / "vllm" / "series.csv").open(newline="", encoding="utf-8") as file:
+        return [row["metric"] for row in csv.DictReader(file)]
+
+
+def ignored_by(metric: str) -> list[str]:
+    return [name for name in IGNORED if metric == name or (name.endswith("*") and metric.startswith(name[:-1]))]
+
+
+def test_every_known_series_is_read_or_left_out_for_a_reason() -> None:
+    """No series of any release is forgotten, none is both read and ignored, no reason is left over."""
+    read = {f"vllm:{name}" for names in NAMES.values() for name in names} | {
+        f"vllm:{CACHE_CONFIG}",
+        f"vllm:{SLEEP_STATE}",
+    }
+    known = series()
+
+    assert [metric for metric in known if metric not in read and not ignored_by(metric)] == []
+    assert [metric for metric in known if metric in read and metric in IGNORED] == []
+    assert read - set(known) == {"vllm:prompt_tokens_created"}
+    assert [name for name in IGNORED if not any(name in ignored_by(metric) for metric in known)] == []
+
+
+@pytest.mark.parametrize("version", ["0.8.5", "0.9.2", "0.10.2", "0.11.2", "0.19.1", "0.20.2", "0.24.0", "0.33.0"])
+def test_every_release_gives_the_same_facts(version: str) -> None:
+    """Renamed series end up under one name."""
+    found = page(f"{version}/metrics.txt")
+
+    assert found.model == "meta-llama/Llama-3.1-8B-Instruct"
+    assert found.replicas == ("0",)
+    assert found.values["used_ratio"] == {"0": pytest.approx(0.25, abs=0.002)}
+    assert found.values["running"] == {"0": 3.0}
+    assert found.values["waiting"] == {"0": 1.0}
+    assert found.values["preemptions"] == {"0": 2.0}
+    assert found.values["prompt_tokens"] == {"0": 5000.0}
+    assert found.values["generation_tokens"] == {"0": 7000.0}
+    assert found.cache_config["0"]["num_gpu_blocks"] == "1000"
+    assert not found.sleeping
+
+
+def test_with_both_names_only_the_new_one_counts() -> None:
+    """The old gauge says 0.9 here and is not looked at; nothing is added up."""
+    found = page("shapes/both_names.txt")
+
+    assert found.values["used_ratio"] == {"0": 1 - 749 / 999}
+    assert found.values["prefix_queries"] == {"0": 4800.0}
+
+
+def test_several_api_servers_count_as_their_maximum() -> None:
+    """With a pid label only one series of each replica is alive, the others are 0."""
+    found = page("shapes/api_server_pids.txt")
+
+    assert found.replicas == ("0", "1")
+    assert found.values["used_ratio"] == {"0": 1 - 749 / 999, "1": 1 - 499 / 999}
+    assert found.values["running"] == {"0": 3.0, "1": 6.0}
+
+
+def test_without_an_engine_label_there_is_one_replica() -> None:
+    """The label came with 0.8.5."""
+    assert page("shapes/no_engine_label.txt").replicas == ("0",)
+
+
+@pytest.mark.parametrize("shape", ["ray_colon", "ray_underscore"])
+def test_series_under_rays_prefix_are_the_same_series(shape: str) -> None:
+    """Ray Serve re-exports everything with a prefix."""
+    found = page(f"shapes/{shape}.txt")
+
+    assert found.values["used_ratio"] == {"0": 1 - 749 / 999}
+    assert found.values["generation_tokens"] == {"0": 7000.0}
+    assert found.cache_config["0"]["block_size"] == "16"
+
+
+def test_ray_replicas_on_one_page_are_kept_apart() -> None:
+    """Each has an engine 0 of its own."""
+    found = page("shapes/ray_replicas.txt")
+
+    assert found.values["running"] == {"abc/0": 3.0, "xyz/0": 6.0}
+
+
+def test_replicas_are_in_the_order_of_their_numbers() -> None:
+    """10 comes after 9."""
+    text = "".join(f'vllm:num_requests_running{{engine="{rank}"}} 1\n' for rank in (10, 2, 0))
+
+    assert parse_page(text, source=SOURCE).replicas == ("0", "2", "10")
+
+
+def test_values_that_are_no_numbers_are_not_known() -> None:
+    """NaN, infinities and negative counts leave nothing behind."""
+    found = page("shapes/not_finite.txt")
+
+    assert found.values["running"] == {}
+    assert found.values["waiting"] == {}
+    assert found.values["used_ratio"] == {}
+    assert found.values["preemptions"] == {}
+    assert found.values["prompt_tokens"] == {"0": 5000.0}
+
+
+def test_a_created_sample_is_a_time_and_never_a_value() -> None:
+    """It dates the start where the process time is missing."""
+    text = 'vllm:prompt_tokens_total{engine="0"} 7\nvllm:prompt_tokens_created{engine="0"} 1.75e+09\n'
+    found = parse_page(text, source=SOURCE)
+
+    assert found.values["prompt_tokens"] == {"0": 7.0}
+    assert found.started_at == 1.75e9
+
+
+def test_the_process_start_is_preferred_over_created() -> None:
+    """The process is older than its counters."""
+    assert page("0.33.0/metrics.txt").started_at == 1.75e9
+    assert page("0.19.1/metrics.txt").started_at is None
+
+
+def test_escaped_labels_are_unescaped() -> None:
+    """Quotes, commas, braces, line breaks and backslashes in label values."""
+    found = page("shapes/escaped_labels.txt")
+
+    assert found.model == 'org/quo"te {x},y=z'
+    assert found.cache_config["0"]["kv_cache_dtype_skip_layers"] == '["a, b", {c=d}]'
+    assert found.cache_config["0"]["note"] == "two\nlines \\ end"
+    assert found.values["running"] == {"0": 3.0}
+
+
+def test_markup_in_a_model_name_stays_text() -> None:
+    """It is passed on as it is; whoever renders it escapes it."""
+    assert page("shapes/script_name.txt").model == "<script>alert(1)</script>"
+
+
+def test_an_open_metrics_page_is_read() -> None:
+    """The Rust front end ends with ``# EOF`` and has no cache_config_info."""
+    found = parse_page(vllm("shapes/rust_frontend.txt").rstrip("\n"), source=SOURCE)
+
+    assert found.values["running"] == {"0": 3.0}
+    assert found.cache_config == {}
+
+
+def test_a_page_without_vllm_series_says_what_to_do() -> None:
+    """Statistics switched off, or another server altogether."""
+    with pytest.raises(Unreadable) as caught:
+        page("shapes/log_stats_disabled.txt")
+
+    assert caught.value.reason == "no_series"
+    assert str(caught.value) == (
+        "http://host:8000/metrics has no vllm: series; start vLLM without --disable-log-stats,"
+        " or check that the URL is that of a vLLM server"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "no_series"),
+        ("<html>hello</html>\n", "no_series"),
+        ('vllm:num_requests_running{engine="0"} 12', "truncated"),
+        ('vllm:num_requests_running{engine="0\n', "malformed"),
+        ('vllm:num_requests_running{engine="0"} twelve\n', "malformed"),
+        ('vllm:num_requests_running{engine="0"}\n', "malformed"),
+        ("vllm:num_requests_running 1" + "0" * 400 + "\n", "malformed"),
+        ("vllm:num_requests_running 1\n" * 5000, "too_large"),
+        ("vllm:num_requests_running{a=" + "x" * 70000 + "} 1\n", "too_large"),
+    ],
+)
+def test_a_page_that_cannot_be_used_is_one_sentence(text: str, reason: str) -> None:
+    """Empty, another site, cut off, malformed, or built to keep the parser busy."""
+    with pytest.raises(Unreadable, match=r"^http://host:8000/metrics [^\n]*$") as caught:
+        parse_page(text, source=SOURCE)
+
+    assert caught.value.reason == reason
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.text(),
+    st.sampled_from(["", "vllm:num_requests_running", "vllm:cache_config_info{", 'vllm:kv_cache_usage_perc{engine="']),
+)
+def test_no_page_raises_anything_but_a_collector_error(text: str, start: str) -> None:
+    """Whatever stands on the page, alone or behind a name that is needed."""
+    with contextlib.suppress(CollectorError):
+        parse_page(f"{start}{text}\n", source=SOURCE)

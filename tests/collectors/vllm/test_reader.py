@@ -1,0 +1,291 @@
+"""Reading a whole vLLM server over HTTP: what is asked how often, and what comes of each thing that can go wrong."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from collectors.errors import Refused, Unreachable, Unreadable
+from collectors.http_text import Endpoint
+from collectors.readings import ReplicaReading, ServerReading
+from collectors.vllm.reader import PATHS, VllmReader
+from tests.collectors.replay import Replay, Script, replaying, reply, vllm
+
+JSON = "application/json"
+FACT_DEADLINE_SECONDS = 0.2
+
+
+class Clock:
+    """Time that passes when the test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def server_of(metrics: str, *, version: str = "0.32.0") -> dict[str, bytes | Script]:
+    """The answers of a healthy server with this metrics page."""
+    return {
+        "/metrics": reply(metrics, content_type="text/plain; version=1.0.0; charset=utf-8"),
+        "/version": reply(f'{{"version":"{version}"}}', content_type=JSON),
+        "/v1/models": reply(vllm("0.32.0/models.json"), content_type=JSON),
+    }
+
+
+def with_reader(
+    answers: dict[str, bytes | Script],
+    scenario: Callable[[VllmReader, Replay, Clock], Awaitable[None]],
+    *,
+    api_key: str | None = None,
+) -> None:
+    """Run a scenario against a fresh reader of a fresh server."""
+
+    async def run() -> None:
+        async with replaying(answers) as server:
+            clock = Clock()
+            endpoint = Endpoint(server.url, paths=PATHS, deadline_seconds=5.0, api_key=api_key)
+            try:
+                await scenario(
+                    VllmReader(endpoint, clock=clock, fact_deadline_seconds=FACT_DEADLINE_SECONDS), server, clock
+                )
+            finally:
+                await endpoint.aclose()
+
+    asyncio.run(run())
+
+
+def read(answers: dict[str, bytes | Script], *, api_key: str | None = None) -> ServerReading:
+    """One reading of a fresh server."""
+    found: list[ServerReading] = []
+
+    async def once(reader: VllmReader, server: Replay, clock: Clock) -> None:
+        found.append(await reader.read())
+
+    with_reader(answers, once, api_key=api_key)
+    return found[0]
+
+
+def test_a_recorded_server_is_read_whole() -> None:
+    """A page recorded while preempting: 48 of 99 blocks held, two preemptions, tokens as counted."""
+    reading = read(server_of(vllm("0.32.0/metrics_preempting.txt")))
+
+    assert reading.at == 1000.0
+    assert (reading.engine, reading.state, reading.version, reading.model) == (
+        "vllm",
+        "serving",
+        "0.32.0",
+        "tiny-llama",
+    )
+    assert reading.started_at == 1795970834.96
+    assert reading.arguments["max_model_len"] == 2048
+    assert [pool.used_tokens for pool in reading.pools] == [48 * 32]
+    assert reading.replicas == (
+        ReplicaReading(
+            replica="0",
+            running_requests=4,
+            waiting_requests=0,
+            preemptions=2,
+            prompt_tokens=384,
+            generation_tokens=4196,
+            prefix_hit_tokens=0,
+            prefix_query_tokens=384,
+        ),
+    )
+    assert reading.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("version", "known", "hits", "queries"),
+    [
+        ("0.8.5", "0.8.5", None, None),  # in blocks there
+        ("0.9.2", "0.9.2", 1600, 4800),
+        ("0.33.0", "0.33.0", 1600, 4800),
+    ],
+)
+def test_prefix_counters_are_given_only_in_tokens(
+    version: str, known: str, hits: int | None, queries: int | None
+) -> None:
+    """0.8 counts blocks under the old name: those are left out."""
+    (replica,) = read(server_of(vllm(f"{version}/metrics.txt"), version=known)).replicas
+
+    assert (replica.prefix_hit_tokens, replica.prefix_query_tokens) == (hits, queries)
+
+
+@pytest.mark.parametrize(("version", "hits"), [("0.9.0.1", 1600), ("v0.10.2rc1", 1600), ("0.8.4", None), ("dev", None)])
+def test_old_prefix_counters_need_a_version(version: str, hits: int | None) -> None:
+    """Under the old name alone, blocks and tokens are told apart by the version only."""
+    text = vllm("0.9.2/metrics.txt")
+    only_old = "\n".join(line for line in text.split("\n") if "vllm:prefix_cache" not in line)
+
+    (replica,) = read(server_of(only_old, version=version)).replicas
+
+    assert replica.prefix_hit_tokens == hits
+
+
+def test_four_replicas_have_their_own_counts() -> None:
+    """One reading with four pools and four sets of counters; nothing is added up."""
+    reading = read(server_of(vllm("shapes/dp4.txt")))
+
+    assert [replica.running_requests for replica in reading.replicas] == [0, 3, 6, 9]
+    assert [replica.prompt_tokens for replica in reading.replicas] == [0, 100, 200, 300]
+    assert reading.replicas[0].preemptions is None
+    assert reading.arguments["dp"] == 4
+
+
+def test_a_sleeping_server_has_no_pools() -> None:
+    """Its memory is given back, so what the gauges still say about it does not count."""
+    reading = read(server_of(vllm("shapes/sleeping.txt")))
+
+    assert reading.state == "sleeping"
+    assert reading.pools == ()
+    assert len(reading.replicas) == 1
+
+
+def test_version_and_models_are_asked_once_a_minute() -> None:
+    """The metrics every time, the rest at first and after 60 s."""
+
+    async def scenario(reader: VllmReader, server: Replay, clock: Clock) -> None:
+        await reader.read()
+        clock.now += 59
+        await reader.read()
+        assert sorted(server.paths) == ["/metrics", "/metrics", "/v1/models", "/version"]
+        clock.now += 1
+        await reader.read()
+        assert sorted(server.paths) == ["/metrics"] * 3 + ["/v1/models"] * 2 + ["/version"] * 2
+
+    with_reader(server_of(vllm("0.33.0/metrics.txt")), scenario)
+
+
+def test_a_restart_is_asked_for_its_version() -> None:
+    """Another start time on the page: the version may be another too."""
+
+    async def scenario(reader: VllmReader, server: Replay, clock: Clock) -> None:
+        assert (await reader.read()).version == "0.32.0"
+        restarted = vllm("0.33.0/metrics.txt").replace("1.75e+09", "1.76e+09")
+        server.answers |= server_of(restarted, version="0.33.0")
+        clock.now += 1
+        reading = await reader.read()
+        assert (reading.version, reading.started_at) == ("0.33.0", 1.76e9)
+
+    with_reader(server_of(vllm("0.33.0/metrics.txt")), scenario)
+
+
+def test_a_server_that_was_away_is_asked_again() -> None:
+    """After a failed reading nothing said before is taken for granted."""
+
+    async def scenario(reader: VllmReader, server: Replay, clock: Clock) -> None:
+        await reader.read()
+        good = server.answers["/metrics"]
+        server.answers["/metrics"] = reply("boom", status=500)
+        with pytest.raises(Unreadable, match="answered 500"):
+            await reader.read()
+        server.answers |= {"/metrics": good, "/version": reply('{"version":"0.33.0"}', content_type=JSON)}
+        assert (await reader.read()).version == "0.33.0"
+
+    with_reader(server_of(vllm("0.19.1/metrics.txt")), scenario)
+
+
+def test_models_behind_a_key_are_a_note() -> None:
+    """Everything else is read; only the model length is not known."""
+    reading = read(server_of(vllm("0.33.0/metrics.txt")) | {"/v1/models": reply("no", status=401)})
+
+    assert reading.state == "serving"
+    assert reading.version == "0.32.0"
+    assert "max_model_len" not in reading.arguments
+    (note,) = reading.notes
+    assert note.endswith("/v1/models answered 401; set api_key_file of this server to a file with its key")
+
+
+def test_a_configured_key_opens_the_models() -> None:
+    """The server sees the key; the reading does not hold it."""
+
+    async def scenario(reader: VllmReader, server: Replay, clock: Clock) -> None:
+        reading = await reader.read()
+        sent = {request.path: request.headers.get("authorization") for request in server.requests}
+        assert sent["/v1/models"] == "bearer sesame"
+        assert reading.arguments["max_model_len"] == 2048
+        assert "sesame" not in repr(reading)
+
+    with_reader(server_of(vllm("0.33.0/metrics.txt")), scenario, api_key="sesame")
+
+
+@pytest.mark.parametrize("body", ["", "{}", "[]", "null", '{"version": 3}', "[" * 5000, "<html>"])
+def test_a_version_that_is_not_one_is_a_note(body: str) -> None:
+    """The page counts; the version is not known, and is asked again soon."""
+
+    async def scenario(reader: VllmReader, server: Replay, clock: Clock) -> None:
+        reading = await reader.read()
+        assert reading.version is None
+        assert reading.notes == (f"{server.url}/version is not the JSON that vLLM answers there",)
+        server.answers["/version"] = reply('{"version":"0.33.0"}', content_type=JSON)
+        clock.now += 10
+        assert (await reader.read()).version == "0.33.0"
+
+    with_reader(server_of(vllm("0.33.0/metrics.txt")) | {"/version": reply(body, content_type=JSON)}, scenario)
+
+
+def test_a_fact_that_hangs_does_not_cost_the_reading() -> None:
+    """The page is read at once; the version is given up after its own short deadline."""
+
+    async def hang(writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(10)
+
+    reading = read(server_of(vllm("0.33.0/metrics.txt")) | {"/version": hang})
+
+    assert reading.version is None
+    assert len(reading.pools) == 1
+    assert "/version did not answer within 0.2 s" in reading.notes[0]
+
+
+def test_an_adapter_is_not_taken_for_the_model() -> None:
+    """LoRA adapters are listed beside the base model; the length is the base model's."""
+    models = (
+        '{"data": [{"id": "adapter", "parent": "base", "max_model_len": 7},'
+        ' {"id": "base", "parent": null, "max_model_len": 4096}]}'
+    )
+    reading = read(server_of(vllm("0.33.0/metrics.txt")) | {"/v1/models": reply(models, content_type=JSON)})
+
+    assert reading.arguments["max_model_len"] == 4096
+
+
+def test_nothing_listening_is_raised() -> None:
+    """Whether that means loading or down, the process table tells."""
+
+    async def scenario() -> None:
+        async with replaying({}) as server:
+            url = server.url
+        endpoint = Endpoint(url, paths=PATHS, deadline_seconds=5.0)
+        try:
+            await VllmReader(endpoint, clock=Clock()).read()
+        finally:
+            await endpoint.aclose()
+
+    with pytest.raises(Unreachable) as caught:
+        asyncio.run(scenario())
+    assert caught.value.reason == "refused"
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "reason"),
+    [
+        (reply("", status=401), Refused, "http_401"),
+        (reply("", status=404), Unreadable, "http_404"),
+        (reply(vllm("shapes/log_stats_disabled.txt")), Unreadable, "no_series"),
+        (reply(vllm("0.33.0/metrics.txt")[:-30]), Unreadable, "truncated"),
+        (reply('[{"iter": 1}]\n', content_type=JSON), Unreadable, "no_series"),
+    ],
+)
+def test_metrics_that_cannot_be_used_are_raised(answer: bytes, kind: type[Exception], reason: str) -> None:
+    """The message names the URL of the page."""
+    with pytest.raises((Refused, Unreadable), match=r"http://127\.0\.0\.1:\d+/metrics") as caught:
+        read(server_of("") | {"/metrics": answer})
+
+    assert isinstance(caught.value, kind)
+    assert caught.value.reason == reason
+
+
+def test_no_other_path_is_ever_requested() -> None:
+    """Paths that change a server's state are not even on the list."""
+    assert sorted(PATHS) == ["/metrics", "/v1/models", "/version"]
