@@ -136,10 +136,15 @@ cli.add_command(budget_command)
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line; the exit code."""
+    logging.getLogger("vramscope").addHandler(logging.NullHandler())  # only the daemon's commands log
     try:
         result = cli.main(list(arguments), prog_name="vramscope", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.ctx.get_help() if error.ctx else "", err=True)
+        return error.exit_code
     except click.ClickException as error:
-        click.echo(f"vramscope: {error.format_message()}", err=True)
+        hint = "; see `vramscope --help`" if isinstance(error, click.UsageError) else ""
+        click.echo(f"vramscope: {error.format_message().rstrip('.')}{hint}", err=True)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return 130

@@ -1,0 +1,214 @@
+"""The whole program beside the driver-level double and a recorded vLLM: golden, real Prometheus, faults, bad usage."""
+
+import re
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from collectors.simulated.state import NodeState, write_state
+from tests.node import GIB, MIB, TINY_LLAMA_BYTES, Node, recorded_node, state
+from tests.program import Program, finished, running
+from tests.promtool import promtool
+
+GOLDEN = Path(__file__).parent / "golden" / "metrics.txt"
+UNSTABLE = (
+    (r'(build_info\{python=")[^"]+', r"\1*"),
+    (r'(url="http://127.0.0.1:)\d+', r"\1*"),
+    (r"^(vramscope_collector_(?:duration|last_success_timestamp)_seconds\{.*\}) \S+$", r"\1 *"),
+)
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    with recorded_node(tmp_path_factory.mktemp("node")) as node:
+        yield node
+
+
+@pytest.fixture
+def program(node: Node) -> Iterator[Program]:
+    write_state(node.state_file, state())
+    arguments = ("run", "--config", str(node.config), "--listen", "127.0.0.1:0")
+    with running(*arguments, environment=node.environment) as program:
+        program.until(lambda: 'component="kv_used"' in program.metrics())
+        yield program
+
+
+def components(program: Program) -> dict[str, int]:
+    """Bytes by component of the one device, after checking that they close."""
+    device = program.snapshot()["devices"][0]
+    parts = {part["component"]: part["bytes"] for part in device["components"]}
+    assert sum(parts.values()) == device["total_bytes"]
+    assert min(parts.values()) >= 0
+    return parts
+
+
+def test_every_byte_beside_a_recorded_server(program: Program) -> None:
+    """The real binding's readings and the recorded page: each component by hand."""
+    parts = components(program)
+    page = (Path(__file__).parent / "fixtures" / "vllm" / "0.32.0" / "metrics_growing.txt").read_text()
+    usage = float(re.search(r"^vllm:kv_cache_usage_perc\{.*\} (\S+)$", page, re.M)[1])  # type: ignore[index] # it is there
+
+    assert parts == {
+        "weights": TINY_LLAMA_BYTES,
+        "kv_used": round(usage * 99) * 32 * 512,
+        "kv_available": (100 - round(usage * 99)) * 32 * 512,
+        "runtime": 2 * GIB - TINY_LLAMA_BYTES - 100 * 32 * 512,
+        "other_processes": 3 * GIB,
+        "reserved": 479 * MIB,
+        "hidden": 20 * MIB,
+        "free": 81559 * MIB - 479 * MIB - 5 * GIB - 20 * MIB,
+    }
+
+
+def test_golden_metrics(program: Program, request: pytest.FixtureRequest) -> None:
+    """What operators script against changes only with a reason; the few unstable values are named in one list."""
+    text = program.metrics()
+    for pattern, replacement in UNSTABLE:
+        text = re.sub(pattern, replacement, text, flags=re.M)
+    if request.config.getoption("--update-golden"):
+        GOLDEN.parent.mkdir(exist_ok=True)
+        GOLDEN.write_text(text)
+
+    assert text == GOLDEN.read_text()
+
+
+def test_promtool_finds_nothing_to_say(program: Program) -> None:
+    """Names, types, help and units as Prometheus wants them."""
+    promtool("check", "metrics", text=program.metrics())
+
+
+def test_a_lost_gpu_and_its_return(program: Program, node: Node) -> None:
+    """One tick without the device's components, the failure with its reason, and back by itself."""
+    device = state().devices[0]
+    write_state(node.state_file, NodeState(devices=(device,), faults=(("memory", 0, 15), ("memory_v2", 0, 15))))
+    program.until(lambda: "vramscope_memory_bytes" not in program.metrics())
+    failed = re.search(
+        r'failures_total\{collector="nvml",reason="(\w+)",target="GPU-1[^"]*"\} [1-9]', program.metrics()
+    )
+    assert failed is not None
+    assert failed[1] == "gpu_lost"
+    assert 'kv_used_ratio{server="chat"}' in program.metrics()
+
+    write_state(node.state_file, state())
+    program.until(lambda: "vramscope_memory_bytes" in program.metrics())
+    components(program)
+
+
+def test_a_server_that_stops_answering_and_returns(program: Program, node: Node) -> None:
+    """Its series vanish while its processes live on as loading; then everything is back."""
+    answer = node.replay.answers.pop("/metrics")
+    program.until(lambda: 'server_state{server="chat",state="loading"} 1.0' in program.metrics())
+    text = program.metrics()
+    assert "kv_used_ratio" not in text
+    assert "preemptions_total" not in text
+    assert components(program)["runtime"] == 2 * GIB
+
+    node.replay.answers["/metrics"] = answer
+    program.until(lambda: "kv_used_ratio" in program.metrics())
+
+
+def test_clean_stop(node: Node) -> None:
+    """SIGTERM ends it with 0 and without a word."""
+    with running(
+        "run", "--config", str(node.config), "--listen", "127.0.0.1:0", environment=node.environment
+    ) as program:
+        code = program.end()
+
+    assert (code, program.errors) == (0, [])
+
+
+def test_no_driver_is_no_reason_to_stop(tmp_path: Path) -> None:
+    """Without a GPU the agent serves, says what is missing, and is not ready while nothing at all is collected."""
+    with running("run", "--listen", "127.0.0.1:0", environment={"PATH": "/usr/bin:/bin"}) as program:
+        program.until(lambda: 'collector_success{collector="nvml",target=""} 0.0' in program.metrics())
+        ready = program.get("/-/ready")
+        healthy = program.get("/-/healthy")
+
+    assert (ready.status_code, healthy.status_code) == (503, 200)
+    assert "install the NVIDIA driver" in ready.text
+
+
+def test_snapshot_collects_once_by_itself(node: Node) -> None:
+    """Without a running agent: one JSON document on stdout and nothing else."""
+    arguments = ("snapshot", "--server-url", node.replay.url, "--model", str(node.model), "--json")
+    done = finished(*arguments, environment=node.environment)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert '"component":"kv_used"' in done.stdout
+
+
+def test_snapshot_as_text_from_a_running_agent(program: Program, node: Node) -> None:
+    """The table a person reads."""
+    done = finished("snapshot", "--url", program.base, "--explain")
+
+    assert done.returncode == 0
+    for word in ("weights", "kv_used", "runtime", "hidden", "headroom", "computed", "chat", "total"):
+        assert word in done.stdout
+
+
+def test_check_says_what_works_and_what_does_not(node: Node) -> None:
+    """All well beside the recorded node; a refused server is a failure with what to do."""
+    good = finished("check", "--config", str(node.config), environment=node.environment)
+    bad = finished("check", environment={"PATH": "/usr/bin:/bin"})
+
+    assert (good.returncode, "FAIL" in good.stdout) == (0, False)
+    assert (bad.returncode, "FAIL  nvml: " in bad.stdout) == (1, True)
+
+
+BAD_USAGE = {
+    ("nope",): "vramscope: No such command 'nope'; see `vramscope --help`",
+    ("run", "--listen", "x"): "vramscope: --listen: expected HOST:PORT with a port of 0 to 65535, got 'x'",
+    ("run", "--frob"): "vramscope: No such option '--frob'; see `vramscope --help`",
+    ("snapshot", "--url", "x"): (
+        "vramscope: --url: 'x' is not the URL of a server; expected the form http://HOST:PORT"
+    ),
+    ("snapshot", "--url", "http://h", "--server-url", "http://h"): (
+        "vramscope: --url, --config and --server-url exclude each other; give one"
+    ),
+    ("snapshot", "--engine", "vllm"): "vramscope: --engine and --model describe --server-url; give that too",
+    ("demo", "--scenario", "nope"): (
+        "vramscope: unknown scenario 'nope': expected eight, idle, reasoning or a path that ends in .yaml"
+    ),
+}
+
+
+@pytest.mark.parametrize("arguments", BAD_USAGE, ids=" ".join)
+def test_wrong_usage_is_one_sentence(arguments: tuple[str, ...]) -> None:
+    """Exit code 2, one line on stderr, no traceback."""
+    done = finished(*arguments)
+
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (2, "", BAD_USAGE[arguments])
+
+
+def test_unreadable_settings_are_one_sentence(tmp_path: Path) -> None:
+    """Exit code 2 with the file's name."""
+    path = tmp_path / "none.yml"
+    done = finished("run", "--config", str(path))
+
+    expected = f"vramscope: {path}: can't read the settings file: No such file or directory; check --config"
+    assert (done.returncode, done.stderr.strip()) == (2, expected)
+
+
+@pytest.mark.parametrize("command", ["run", "demo"])
+def test_port_in_use_is_one_sentence(command: str) -> None:
+    """Exit code 1: the address, why, and what to do."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        done = finished(command, "--listen", address)
+
+    expected = f"vramscope: can't listen on {address}: Address already in use; choose another address with --listen"
+    assert (done.returncode, done.stderr.strip()) == (1, expected)
+
+
+def test_no_agent_there_is_one_sentence() -> None:
+    """Exit code 1 and how to start one."""
+    done = finished("snapshot", "--url", "http://127.0.0.1:1")
+
+    assert done.returncode == 1
+    assert done.stderr.strip() == (
+        "vramscope: no agent answers at http://127.0.0.1:1 (ConnectError); start one with `vramscope run`"
+    )
