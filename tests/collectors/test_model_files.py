@@ -262,15 +262,15 @@ def test_a_file_that_may_not_be_read() -> None:
 
     def read() -> str:
         try:
-            return str(read_model(directory))
+            return str(read_model(place))
         except Refused as exc:
             return f"{exc.reason}: {exc}"
 
     with tempfile.TemporaryDirectory() as name:  # below a directory that everybody may enter
-        directory = Path(name)
-        directory.chmod(0o755)
-        (directory / "config.json").write_text("{}", encoding="utf-8")
-        (directory / "config.json").chmod(0o600)
+        place = Path(name)
+        place.chmod(0o755)
+        (place / "config.json").write_text("{}", encoding="utf-8")
+        (place / "config.json").chmod(0o600)
         message = as_nobody(read)
 
     assert message == f"permission: {name}/config.json: no permission to read it; run vramscope as a user who may"
