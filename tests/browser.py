@@ -130,7 +130,7 @@ class Page:
             if value or value == {}:  # a found element arrives as an empty object
                 return value
             time.sleep(0.1)
-        raise BrowserError(f"not true within {seconds:g} s: {expression}")
+        raise BrowserError(f"not true within {seconds:g} s: {expression}; the console says {self.problems()[:1]}")
 
     def resize(self, width: int, height: int) -> None:
         """Give the page a window of so many CSS pixels; up to 600 wide it is a phone's."""

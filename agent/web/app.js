@@ -15,43 +15,48 @@ const FROZEN_MS = 5000; // the agent answers, always with the same snapshot
 
 const NO_GPU = "The agent shows no GPU. Check that nvidia-smi works on this host; in a container, that the GPUs were "
   + "passed in. A GPU that appears is picked up without a restart.";
-const NO_SERVER = "The agent watches no inference server. Name one in its settings file (servers: with a url:) "
-  + "or start one on this host.";
+const NO_SERVER = "The agent watches no inference server. Name one by its url: under servers: in the settings file.";
 
 const node = document.getElementById("node");
 const banner = document.getElementById("banner");
 const history = new History();
-let snapshot = null;
-let answeredAt = null; // performance.now() of the last answer
-let changedAt = null; // of the last answer that brought a new snapshot
+let drawnAt = null; // performance.now() of the last answer that was drawn
+let changedAt = null; // of the last one that brought a new snapshot
+let snapshotTime = null; // the agent's own clock
 let fault = null;
+
+/** What the agent did not answer as it should. */
+class AgentFault extends Error {}
 
 async function poll() {
   try {
-    if (answeredAt === null || performance.now() - answeredAt > STALE_MS) history.load(await get("api/v1/history"));
+    if (drawnAt === null || performance.now() - drawnAt > STALE_MS) history.load(await get("api/v1/history"));
     const fresh = await get("api/v1/snapshot");
-    if (fresh.schema !== SCHEMA) throw new Error("Page and agent are of different versions: reload this page");
-    answeredAt = performance.now();
-    if (fresh.time !== snapshot?.time) changedAt = answeredAt;
+    if (fresh.schema !== SCHEMA) throw new AgentFault("Page and agent are of different versions: reload this page");
     history.extend(fresh);
     draw(fresh);
-    snapshot = fresh;
+    drawnAt = performance.now();
+    if (fresh.time !== snapshotTime) changedAt = drawnAt;
+    snapshotTime = fresh.time;
     fault = null;
   } catch (error) {
-    fault = error.message;
+    fault = error instanceof AgentFault ? error.message : `This page can't draw the figures (${error.message})`;
+    if (!(error instanceof AgentFault)) console.error(error);
   }
   showFreshness();
 }
 
 async function get(path) {
   let response;
+  let text;
   try {
     response = await fetch(path, { cache: "no-store", signal: AbortSignal.timeout(DEADLINE_MS) });
+    text = await response.text();
   } catch {
-    throw new Error(UNREACHABLE);
+    throw new AgentFault(UNREACHABLE);
   }
-  if (!response.ok) throw new Error(`The agent answered ${response.status}: ${(await response.text()).slice(0, 300).trim()}`);
-  return response.json();
+  if (response.ok) return JSON.parse(text);
+  throw new AgentFault(`The agent answered ${response.status}: ${text.slice(0, 300).trim()}`);
 }
 
 function draw(fresh) {
@@ -106,15 +111,16 @@ function collectors(fresh) {
 /** An old value never passes for a fresh one: the banner says how old, and the figures are greyed. */
 function showFreshness() {
   const now = performance.now();
-  const silent = fault !== null || (answeredAt !== null && now - answeredAt > STALE_MS);
+  const silent = fault !== null || (drawnAt !== null && now - drawnAt > STALE_MS);
   const frozen = !silent && changedAt !== null && now - changedAt > FROZEN_MS;
   banner.hidden = !silent && !frozen;
   node.toggleAttribute("data-stale", silent || frozen);
   if (banner.hidden) return;
-  const since = frozen ? changedAt : answeredAt;
+  const since = frozen ? changedAt : drawnAt;
   const [what, when] = banner.children;
   setText(what, frozen ? "The agent answers, but its figures stand still" : fault ?? UNREACHABLE);
-  setText(when, since === null ? ", no figures yet." : `, last update ${duration((now - since) / 1000)} ago. The figures below are old.`);
+  setText(when, since === null ? ", no figures yet."
+    : `, last update ${duration((now - since) / 1000)} ago. The figures below are old.`);
 }
 
 function setText(element, text) {

@@ -21,7 +21,8 @@ export class History {
 
   /** A pool that the snapshot lacks has no known use at its time; one that lacked it for ten minutes is forgotten. */
   extend({ time: now, servers }) {
-    const used = new Map(servers.flatMap((server) => server.pools.map((pool) => [key(server.name, pool), pool.used_tokens])));
+    const used = new Map(servers.flatMap(
+      (server) => server.pools.map((pool) => [key(server.name, pool), pool.used_tokens])));
     for (const name of new Set([...this.#points.keys(), ...used.keys()])) {
       const earlier = (this.#points.get(name) ?? []).filter(([time]) => time < now && time >= now - KEPT_SECONDS);
       const points = [...earlier, [now, used.get(name) ?? null]];

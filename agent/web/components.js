@@ -50,6 +50,13 @@ export function serversOf(device) {
   return [...new Set(names)].sort();
 }
 
+/** The budget of one component of a server: likely, with low and high where it is a range; null where not known. */
+export function bounds(device, server, component) {
+  const lines = device.budget.filter((line) => line.server === server && line.component === component);
+  const bytes = (bound) => lines.find((line) => line.bound === bound)?.bytes ?? null;
+  return { low: bytes("low"), likely: bytes("likely"), high: bytes("high") };
+}
+
 function rank(component) {
   const place = ORDER.indexOf(component);
   return place === -1 ? ORDER.indexOf("free") - 0.5 : place;

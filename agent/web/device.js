@@ -1,19 +1,13 @@
 // One device: headline, the live bar with the budget at the same scale under it, and the figures of both.
 
-import { inOrder, isPool, label, meaning, ordered, serversOf } from "./components.js";
+import { bounds, inOrder, label, ordered, serversOf } from "./components.js";
 import { h } from "./dom.js";
-import { difference, duration, gib, percent, signedGib, sum, UNKNOWN, width } from "./format.js";
+import { figures } from "./figures.js";
+import { difference, duration, gib, percent, sum, width } from "./format.js";
 
 const HEADROOM_RULE = 0.1;
 const METER_END = 0.3;
 const STALE_SECONDS = 5;
-const STALE_PART_SECONDS = 15; // process lists are read every 5 s
-
-const EVIDENCE = {
-  measured: "measured: driver or allocator statistics",
-  reported: "reported: the engine's own metrics or log",
-  computed: "computed: reported counts or checkpoint bytes times the exact layout",
-};
 
 /**
  * The card of one device. `faults` are the sentences of collectors that failed on it; `folded` leaves the table of
@@ -32,11 +26,13 @@ export function deviceCard(device, faults, folded) {
 
 function readings(device, folded) {
   const parts = ordered(device);
+  const budgets = serversOf(device).map((server) => budgetBar(device, parts, server));
+  const table = figures(device, parts);
   return [
     headline(device),
-    h("div", { class: "bars" }, liveBar(device, parts), serversOf(device).map((name) => budgetBar(device, parts, name))),
+    h("div", { class: "bars" }, liveBar(device, parts), budgets),
     callouts(device),
-    folded ? h("details", {}, h("summary", {}, "figures"), figures(device, parts)) : figures(device, parts),
+    folded ? h("details", {}, h("summary", {}, "figures"), table) : table,
     extremes(device),
   ];
 }
@@ -62,7 +58,8 @@ function headroom(ratio) {
 function liveBar(device, parts) {
   const total = device.total_bytes;
   return bar("live", "Live memory by component, figures in the table below", parts.map((part, i) => h("div", {
-    class: part.server === (parts[i - 1]?.server ?? "") ? "part" : "part first", "data-component": part.component, "data-server": part.server, "data-bytes": part.bytes,
+    class: part.server === (parts[i - 1]?.server ?? "") ? "part" : "part first",
+    "data-component": part.component, "data-server": part.server, "data-bytes": part.bytes,
     width: width(part.bytes, total),
     title: `${label(part.component)}${of(part.server)}: ${gib(part.bytes)} GiB, ${percent(part.bytes / total)}`,
   }, h("span", {}, label(part.component)))));
@@ -79,32 +76,28 @@ function budgetBar(device, parts, server) {
   return bar("budget", `Budget of ${server} at the same scale`, [
     h("div", { class: "gap", width: width(start, total) }),
     lines.map((line) => h("div", {
-      class: "part", "data-component": line.component, "data-server": server, "data-bytes": line.bytes,
-      "data-bound": line.bound, width: width(line.bytes, total), title: `Budget${of(server)}: ${line.text}`,
-    }, line.bound === "likely" && h("span", {}, label(line.component)))),
+      class: line.open ? "part open" : "part", "data-component": line.component, "data-server": server,
+      "data-bound": line.bound, "data-bytes": line.bytes, width: width(line.bytes, total),
+      title: `Budget${of(server)}: ${line.text}`,
+    }, !line.open && h("span", {}, label(line.component)))),
   ], { "data-server": server, "data-over": over && "" }, several && server);
 }
 
-/** What the budget bar is made of; a range is its low bound and two further parts up to likely and to high. */
+/** What the budget bar is made of; a range is its low bound and two open parts up to likely and to high. */
 function budgetParts(device, server) {
   const names = new Set(device.budget.filter((line) => line.server === server).map((line) => line.component));
   return inOrder(names).flatMap((component) => {
     const { low, likely, high } = bounds(device, server, component);
     if (likely === null) return [];
-    const text = `${label(component)} ${gib(likely)} GiB${low === null ? "" : `, between ${gib(low)} and ${gib(high)}`}`;
-    if (low === null || high === null) return [{ component, bound: "likely", bytes: likely, text }];
+    const name = `${label(component)} ${gib(likely)} GiB`;
+    if (low === null || high === null) return [{ component, bound: "likely", bytes: likely, text: name }];
+    const text = `${name}, between ${gib(low)} and ${gib(high)}`;
     return [
       { component, bound: "low", bytes: low, text },
-      { component, bound: "likely", bytes: likely - low, text },
-      { component, bound: "high", bytes: high - likely, text },
+      { component, bound: "likely", bytes: likely - low, text, open: true },
+      { component, bound: "high", bytes: high - likely, text, open: true },
     ];
   });
-}
-
-function bounds(device, server, component) {
-  const of = (bound) => device.budget.find(
-    (line) => line.server === server && line.component === component && line.bound === bound)?.bytes ?? null;
-  return { low: of("low"), likely: of("likely"), high: of("high") };
 }
 
 function bar(row, description, parts, attributes = {}, name = null) {
@@ -126,81 +119,11 @@ function callouts(device) {
   ];
 }
 
-function figures(device, parts) {
-  const rows = parts.filter((part) => !part.server && part.component === "reserved").map((part) => figure(device, part));
-  for (const server of serversOf(device)) rows.push(...serverFigures(device, parts, server));
-  rows.push(...parts.filter((part) => !part.server && part.component !== "reserved").map((part) => figure(device, part)));
-  const head = (...text) => h("th", { scope: "col" }, text);
-  return h("table", { class: "figures" },
-    h("thead", {}, h("tr", {}, head("component"), head("live GiB ", h("small", { class: "share" }, "share")),
-      head("budget GiB"), head("deviation"))),
-    h("tbody", {}, rows));
-}
-
-function serverFigures(device, parts, server) {
-  const own = parts.filter((part) => part.server === server);
-  const pool = own.filter((part) => isPool(part.component));
-  const likely = device.budget.filter((line) => line.server === server && line.bound === "likely");
-  const whole = ["weights", "kv_pool", "runtime"].every((name) => likely.some((line) => line.component === name));
-  return [
-    total(device, { name: server, class: "server", parts: own, budget: whole ? sum(likely.map((line) => line.bytes)) : null }),
-    own.filter((part) => part.component === "weights").map((part) => figure(device, part)),
-    pool.length ? total(device, {
-      name: label("kv_pool"), class: "pool", parts: pool, budget: bounds(device, server, "kv_pool").likely,
-      component: "kv_pool", server,
-    }) : [],
-    pool.map((part) => figure(device, part)),
-    own.filter((part) => part.component !== "weights" && !isPool(part.component)).map((part) => figure(device, part)),
-  ].flat();
-}
-
-/** The row of a sum of parts. */
-function total(device, { name, class: kind, parts, budget, component, server }) {
-  const bytes = sum(parts.map((part) => part.bytes));
-  return row(device, { class: kind, name, title: component && meaning(component), bytes, budget },
-    { "data-figure": component ?? "server", "data-server": server ?? name });
-}
-
-function figure(device, part) {
-  const range = bounds(device, part.server, part.component);
-  return row(device, {
-    class: `${part.server ? "of-server" : ""} ${isPool(part.component) ? "of-pool" : ""}`,
-    name: label(part.component), title: meaning(part.component), bytes: part.bytes,
-    budget: part.budget_bytes ?? range.likely, range, part,
-  }, { "data-figure": part.component, "data-server": part.server });
-}
-
-function row(device, { class: kind, name, title, bytes, budget, range, part }, attributes) {
-  const deviation = difference(bytes, budget);
-  const outside = range && ((range.high !== null && bytes > range.high) || (range.low !== null && bytes < range.low));
-  const ranged = range && range.low !== null && range.high !== null;
-  return h("tr", { class: kind, ...attributes, "data-bytes": bytes, "data-deviation": deviation },
-    h("th", { scope: "row", title }, part && h("i", { class: "swatch", "data-component": part.component }),
-      h("span", { class: "name" }, name), part && evidence(part)),
-    h("td", {}, gib(bytes), " ", h("small", { class: "share" }, percent(bytes / device.total_bytes))),
-    h("td", {}, budget === null ? "" : gib(budget), ranged && h("small", {}, `${gib(range.low)}\u2013${gib(range.high)}`)),
-    h("td", { class: outside && "outside", title: outside && "outside the budget's range" },
-      deviation === null ? "" : signedGib(deviation)));
-}
-
-function evidence(part) {
-  const old = part.age_seconds > STALE_PART_SECONDS;
-  const text = `${EVIDENCE[part.evidence]}, ${duration(part.age_seconds)} ago`;
-  return [
-    h("i", { class: "evidence", "data-evidence": part.evidence, role: "img", "aria-label": text, title: text }),
-    old && h("small", { class: "old" }, `${duration(part.age_seconds)} old`),
-  ];
-}
-
 function extremes(device) {
-  const free = (window) => device.free_min_bytes[window];
-  const figures = free("start") === undefined ? UNKNOWN
-    : `${gib(free("60s"))} GiB in the last minute, ${gib(free("start"))} GiB since the agent's start`;
-  return [
-    h("p", { class: "foot" }, `Least free: ${figures}.`),
-    h("p", { class: "foot keys" }, Object.keys(EVIDENCE).map((kind) => h("span", { class: "key", title: EVIDENCE[kind] },
-      h("i", { class: "evidence", "data-evidence": kind }), kind))),
-  ];
+  const { "60s": minute, start } = device.free_min_bytes;
+  if (start === undefined) return null;
+  return h("p", { class: "foot" },
+    `Least free: ${gib(minute)} GiB in the last minute, ${gib(start)} GiB since the agent's start.`);
 }
 
 function before(parts, server) {

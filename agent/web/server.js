@@ -5,7 +5,7 @@ import { h } from "./dom.js";
 import { count, duration, percent, rate, UNKNOWN, width } from "./format.js";
 
 const STALE_SECONDS = 5;
-const POOL_PARTS = ["used", "cached", "free", "available"];
+const POOL_STATES = ["used", "cached", "free", "available"];
 const STATES = {
   loading: "loading the model", serving: "serving", sleeping: "sleeping: memory given back", down: "not answering",
 };
@@ -43,13 +43,15 @@ function load(server) {
 }
 
 function poolView(server, pool, points) {
-  return h("section", { class: "kv", "data-pool": pool.kind, "data-replica": pool.replica, "data-ratio": pool.used_ratio },
+  const tokens = statesOf(pool).map((state) => h("span", { class: "key" },
+    h("i", { class: "swatch", "data-component": `kv_${state}` }), `${state} ${count(tokensOf(pool, state))}`));
+  return h("section", {
+    class: "kv", "data-pool": pool.kind, "data-replica": pool.replica, "data-ratio": pool.used_ratio,
+  },
     h("h3", {}, poolName(server, pool), h("b", {}, percent(pool.used_ratio)), h("small", {}, " used"),
       h("span", { class: "growth" }, growth(pool.growth_tokens_per_second))),
     poolBar(pool),
-    h("p", { class: "tokens" }, POOL_PARTS.filter((part) => pool[`${part}_tokens`] !== null).map((part) => h("span", { class: "key" },
-      h("i", { class: "swatch", "data-component": `kv_${part}` }), `${part} ${count(pool[`${part}_tokens`])}`)),
-    h("span", { class: "key" }, `of ${count(pool.capacity_tokens)} tokens`)),
+    h("p", { class: "tokens" }, tokens, h("span", { class: "key" }, `of ${count(pool.capacity_tokens)} tokens`)),
     chart(points, pool.capacity_tokens));
 }
 
@@ -67,12 +69,21 @@ function growth(perSecond) {
 /** Tokens by state against the capacity; where the engine gives only a ratio, that. */
 function poolBar(pool) {
   const capacity = pool.capacity_tokens;
-  const states = POOL_PARTS.filter((part) => pool[`${part}_tokens`] !== null);
-  const part = (name, share, tokens) => h("div", {
-    class: "part", "data-component": `kv_${name}`, "data-tokens": tokens, width: width(share, 1), title: `${name} ${percent(share)}`,
+  const states = statesOf(pool);
+  const part = (state, share) => h("div", {
+    class: "part", "data-component": `kv_${state}`, width: width(share, 1), title: `${state} ${percent(share)}`,
   });
   const parts = capacity && states.length
-    ? states.map((name) => part(name, pool[`${name}_tokens`] / capacity, pool[`${name}_tokens`]))
-    : pool.used_ratio !== null && part("used", pool.used_ratio, null);
-  return h("div", { class: "bar", "data-row": "pool", role: "img", "aria-label": `${percent(pool.used_ratio)} used` }, parts);
+    ? states.map((state) => part(state, tokensOf(pool, state) / capacity))
+    : pool.used_ratio !== null && part("used", pool.used_ratio);
+  const description = `${percent(pool.used_ratio)} used`;
+  return h("div", { class: "bar", "data-row": "pool", role: "img", "aria-label": description }, parts);
+}
+
+function statesOf(pool) {
+  return POOL_STATES.filter((state) => tokensOf(pool, state) !== null);
+}
+
+function tokensOf(pool, state) {
+  return pool[`${state}_tokens`];
 }
