@@ -152,7 +152,7 @@ def test_the_same_seed_is_the_same_story_however_time_is_cut() -> None:
     assert at_once.metrics_text(SERVER) != other.metrics_text(SERVER)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, 1])
 def test_the_default_story_reaches_all_it_tells(seed: int) -> None:
     """A pool that grows for minutes past 0.9, preemptions at the right moment, relief, a second process, a crash,
     a restart, and all of it again."""
