@@ -25,7 +25,8 @@ listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
 grandchild = "[sys.executable, '-c', 'import sys; sys.stdin.read()', 'grandchild']"
 child = f"import subprocess, sys; subprocess.run({grandchild})"
 command = [sys.executable, "-c", child, "child", "--api-key", "ses" + "ame"]
-with subprocess.Popen(command, stdin=subprocess.PIPE):
+shared = [listener.fileno()] if sys.argv[2] == "shared" else []
+with subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=shared):
     print(listener.getsockname()[1], flush=True)
     for line in sys.stdin:
         listener.close()
@@ -35,9 +36,9 @@ NOBODY = 65534
 
 
 @contextlib.contextmanager
-def serving(port: int = 0) -> Iterator[tuple[subprocess.Popen[str], int]]:
+def serving(port: int = 0, *, socket_is: str = "own") -> Iterator[tuple[subprocess.Popen[str], int]]:
     """A server process with descendants; any line to it makes it stop listening, its end ends all."""
-    command = [sys.executable, "-c", SERVER, str(port)]
+    command = [sys.executable, "-c", SERVER, str(port), socket_is]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
@@ -89,6 +90,14 @@ def test_the_listener_comes_first_with_all_its_descendants() -> None:
     assert tree.processes[0].title.startswith(f"{sys.executable} -c import socket")
     assert abs(tree.processes[0].started_at - time.time()) < 60
     assert sorted(one.title.split()[-1] for one in tree.processes[1:]) == ["***", "grandchild"]
+
+
+def test_of_several_holders_of_the_socket_the_oldest_is_the_listener() -> None:
+    """API servers share the socket that their parent opened, and engines are children of the parent."""
+    with serving(socket_is="shared") as (process, port):
+        tree = eventually(lambda: HostProcesses().tree(port), 3)
+
+    assert tree.processes[0].pid == process.pid
 
 
 def test_secrets_on_a_command_line_are_masked_when_it_is_read() -> None:
