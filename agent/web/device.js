@@ -52,7 +52,7 @@ function headroom(ratio) {
     h("p", {}, h("b", {}, percent(ratio)), " headroom", low ? ", below the 10\u202f% rule" : ""),
     h("div", { class: "meter", title: "Headroom from 0 to 30 %, the mark is the 10 % rule" },
       fill, h("div", { class: "rule", width: width(HEADROOM_RULE, METER_END) })),
-    h("div", { class: "axis" }, h("span", {}, "0"), h("span", {}, "10\u202f% rule"), h("span", {}, "30\u202f%")));
+    h("div", { class: "axis" }, h("span", {}, "0"), h("span", {}, "10\u202f% rule"), h("span", {}, "30\u202f% or more")));
 }
 
 function liveBar(device, parts) {
