@@ -1,8 +1,10 @@
 """The processes behind a server's port: who listens there, all its descendants, and their titles without secrets."""
 
+import contextlib
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Protocol
 
 import psutil
@@ -32,7 +34,8 @@ class ProcessTable(Protocol):
 class HostProcesses:
     """The real process table. Sockets are only scanned while the listener of a port is not known or has ended."""
 
-    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, *, proc: Path = Path("/proc"), clock: Callable[[], float] = time.monotonic) -> None:
+        self._proc = proc
         self._clock = clock
         self._listeners: dict[int, psutil.Process] = {}
 
@@ -58,7 +61,7 @@ class HostProcesses:
 
     def _listener(self, port: int) -> psutil.Process | None:
         known = self._listeners.pop(port, None)
-        listener = known if known is not None and _is_alive(known) else _find_listener(port)
+        listener = known if known is not None and _is_alive(known) else _find_listener(self._proc, port)
         if listener is not None:
             self._listeners[port] = listener
         return listener
@@ -100,17 +103,40 @@ def _is_secret(name: str) -> bool:
     return not _SECRET_WORDS.isdisjoint(words)
 
 
-def _find_listener(port: int) -> psutil.Process | None:
-    """The oldest process that holds the listening socket: API servers share the one their parent opened."""
-    sockets = [
-        connection
-        for connection in psutil.net_connections(kind="tcp")
-        if connection.status == psutil.CONN_LISTEN and connection.laddr and connection.laddr.port == port
-    ]
-    holders = [psutil.Process(connection.pid) for connection in sockets if connection.pid]
-    if sockets and not holders:
+def _find_listener(proc: Path, port: int) -> psutil.Process | None:
+    """The oldest process that holds the listening socket: API servers share the one their parent opened.
+
+    psutil's own list names one holder of a shared socket, the youngest.
+    """
+    sockets = {f"socket:[{inode}]" for inode in _listening_inodes(proc, port)}
+    if not sockets:
+        return None
+    holders = [psutil.Process(pid) for pid in psutil.pids() if not sockets.isdisjoint(_open_files(proc, pid))]
+    if not holders:
         raise _no_permission(port)
-    return min(holders, key=lambda process: (process.create_time(), process.pid), default=None)
+    return min(holders, key=lambda process: (process.create_time(), process.pid))
+
+
+def _listening_inodes(proc: Path, port: int) -> Iterator[str]:
+    """Inodes of the sockets in state LISTEN (0A); format: Linux, Documentation/networking/proc_net_tcp.rst."""
+    for table in (proc / "net" / "tcp", proc / "net" / "tcp6"):
+        if not table.exists():
+            continue
+        for line in table.read_text(encoding="ascii").splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
+                yield fields[9]
+
+
+def _open_files(proc: Path, pid: int) -> Iterator[str]:
+    """What the descriptors of a process stand for; nothing where we may not look, or it has ended."""
+    try:
+        descriptors = list((proc / str(pid) / "fd").iterdir())
+    except OSError:
+        return
+    for descriptor in descriptors:
+        with contextlib.suppress(OSError):
+            yield str(descriptor.readlink())
 
 
 def _no_permission(port: int) -> Refused:
