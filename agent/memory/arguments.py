@@ -156,7 +156,7 @@ def _layers(value: object) -> tuple[int, ...]:
     return tuple(_count(1, 10_000)(part.strip() if isinstance(part, str) else part) for part in parts)
 
 
-_RANKS = _count(1, 4096)
+_RANKS = _count(1, 1024)
 _BYTES = _count(1, 1 << 50)
 _TOKENS = _count(1, 1 << 31)
 _CONVERTERS: dict[str, Callable[[object], object]] = {

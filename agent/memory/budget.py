@@ -202,7 +202,9 @@ def _facts(shape: ModelShape, model: ModelFiles, parameters: int | None) -> Mode
     for layer in shape.layers:
         kinds.setdefault((layer.kind, layer.cache), []).append(layer)
     return ModelFacts(
-        name=path.parent.name if path.name.endswith(("config.json", ".index.json")) else path.stem,
+        name=path.parent.name
+        if path.name.endswith(("config.json", ".index.json"))
+        else path.name.removesuffix(".json"),
         model_type=shape.model_type,
         architecture=shape.architecture,
         parameters=parameters,

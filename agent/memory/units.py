@@ -62,7 +62,8 @@ def shown(value: object) -> str:
         return f"an integer of {value.bit_length()} bits"
     if isinstance(value, dict):
         return "an object"
-    if isinstance(value, list | tuple) and len(value) > 4:
+    if isinstance(value, list | tuple):
         return f"a list of {len(value)} entries"
-    text = repr(value[:60] if isinstance(value, str) else value)
-    return text if len(text) <= 64 else text[:60] + "..."
+    if isinstance(value, str) and len(value) > 60:
+        return f"{value[:60]!r}..."
+    return repr(value)

@@ -1,0 +1,241 @@
+"""``vramscope budget``: tables, JSON, and one sentence for each mistake."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from agent.budget_command import budget_command
+from tests.agent.memory.models import DIRECTORY
+
+
+def _config(name: str) -> str:
+    return str(DIRECTORY / "configs" / f"{name}.json")
+
+
+def _run(*arguments: str) -> Result:
+    return CliRunner(env={"COLUMNS": "80"}).invoke(budget_command, arguments)
+
+
+def _json(*arguments: str) -> dict[str, Any]:
+    result = _run(*arguments, "--json")
+    assert (result.exit_code, result.stderr) == (0, "")
+    document: dict[str, Any] = json.loads(result.stdout)
+    return document
+
+
+@pytest.mark.parametrize(
+    ("name", "bf16"),
+    [
+        ("llama-2-7b", 524_288),
+        ("llama-3.1-8b", 131_072),
+        ("llama-3.1-70b", 327_680),
+        ("qwen3-8b", 147_456),
+        ("deepseek-v2-lite", 31_104),
+        ("deepseek-v3", 70_272),
+    ],
+)
+def test_bytes_per_token(name: str, bf16: int) -> None:
+    """In bf16, and half of it in fp8."""
+    for dtype, expected in (("auto", bf16), ("fp8", bf16 // 2)):
+        document = _json(_config(name), "--kv-cache-dtype", dtype)
+        assert document["ranks"][0]["kv"]["bytes_per_token"] == expected
+
+
+def test_a_directory(tmp_path: Path) -> None:
+    """A model's directory is the same as its config, and names the model."""
+    shutil.copy(_config("llama-3.1-8b"), tmp_path / "config.json")
+
+    by_directory, by_file = _json(str(tmp_path)), _json(str(tmp_path / "config.json"))
+
+    assert by_directory == by_file
+    assert by_directory["model"]["name"] == tmp_path.name
+
+
+def test_every_option_reaches_the_budget() -> None:
+    """Values come out with the source ``given``."""
+    given = {
+        "--engine-version": "0.20.0",
+        "--tp": "2",
+        "--pp": "2",
+        "--dp": "2",
+        "--pp-layers": "20,12",
+        "--dtype": "half",
+        "--quantization": "fp8",
+        "--kv-cache-dtype": "fp8_e5m2",
+        "--block-size": "32",
+        "--max-model-len": "4k",
+        "--gpu-memory-utilization": "0.8",
+        "--max-num-batched-tokens": "4096",
+        "--max-num-seqs": "64",
+        "--num-gpu-blocks": "500",
+        "--kv-cache-memory-bytes": "1G",
+        "--kv-pool-bytes": "2G",
+    }
+
+    document = _json(_config("llama-3.1-8b"), *(part for pair in given.items() for part in pair), "--enforce-eager")
+
+    values = {name: entry["value"] for name, entry in document["arguments"].items() if entry["source"] == "given"}
+    assert values == {
+        "engine": "vllm",
+        "engine_version": "0.20.0",
+        "tp": 2,
+        "pp": 2,
+        "dp": 2,
+        "pp_layers": [20, 12],
+        "dtype": "float16",
+        "quantization": "fp8",
+        "kv_cache_dtype": "fp8_e5m2",
+        "block_size": 32,
+        "max_model_len": 4000,
+        "gpu_memory_utilization": 0.8,
+        "max_num_batched_tokens": 4096,
+        "max_num_seqs": 64,
+        "num_gpu_blocks": 500,
+        "kv_cache_memory_bytes": 1 << 30,
+        "kv_pool_bytes": 2 << 30,
+        "enforce_eager": True,
+    }
+
+
+def test_devices() -> None:
+    """By name; by NVML total with what CUDA shows of it."""
+    named = _json(_config("llama-3.1-8b"), "--gpu", "h100")
+    by_bytes = _json(_config("llama-3.1-8b"), "--gpu", "85520809984", "--cuda-bytes", "85018542080")
+
+    sizes = {"total_bytes": 85_520_809_984, "cuda_bytes": 85_018_542_080}
+    assert named["device"] == {"name": "NVIDIA H100 80GB HBM3", **sizes}
+    assert by_bytes["device"] == {"name": None, **sizes}
+    assert named["ranks"] == by_bytes["ranks"]
+
+
+def test_weights_of_a_lone_config() -> None:
+    """``--weights-bytes`` stands for the checkpoint."""
+    rank = _json(_config("llama-3.1-8b"), "--weights-bytes", "16060522496")["ranks"][0]
+
+    assert (rank["weights_bytes"], rank["weights_evidence"]) == (16_060_522_496, "computed")
+
+
+def test_terms_come_with_explain_only() -> None:
+    """A script that doesn't ask gets none."""
+    plain = _json(_config("llama-3.1-8b"), "--gpu", "h100")
+    explained = _json(_config("llama-3.1-8b"), "--gpu", "h100", "--explain")
+
+    assert plain["terms"] == []
+    assert {"name", "value", "formula", "source"} == set(explained["terms"][0])
+
+
+def test_tables_fit_80_columns() -> None:
+    """What a person reads: components with their ranges, the KV cache, notes, the verdict."""
+    result = _run(_config("deepseek-v3"), "--gpu", "h200", "--tp", "8", "--explain")
+
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert max(map(len, result.stdout.splitlines())) <= 80
+    lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
+    assert "deepseek-v3 DeepseekV3ForCausalLM 671,026,419,200 parameters" in lines
+    assert "61 layers mla: one latent vector of 576" in lines
+    assert "memory of a rank (8 alike)" in lines
+    assert "weights 79.29 GiB predicted" in lines
+    assert "context * 0.51 GiB 0.29 GiB 0.60 GiB range" in lines
+    assert "page of a layer (mla) 73,728 61 layers x 64 tokens" in lines
+    assert "= 61 layers × 1 heads × ((576 + 0) × 16 bits / 8)" in lines
+    assert "block_size = 64 (default)" in lines
+    assert "note: the latent KV is replicated on all 8 tensor-parallel ranks" in lines
+    assert lines[-1] == "It fits."
+
+
+def test_stages_have_a_table_each() -> None:
+    """Stages differ, so each is shown."""
+    result = _run(_config("llama-3.1-70b"), "--gpu", "h100", "--tp", "2", "--pp", "2")
+
+    assert "memory of a rank, stage 0 (2 alike)" in result.stdout
+    assert "memory of a rank, stage 1 (2 alike)" in result.stdout
+
+
+def test_a_model_that_is_not_known() -> None:
+    """No number, the reason, and exit code 0: the question was answered."""
+    result = _run(_config("gpt-oss-20b"), "--gpu", "h200")
+
+    assert result.exit_code == 0
+    text = " ".join(result.stdout.split())
+    assert "24 layers of unknown kind" in text
+    assert "unknown: model_type 'gpt_oss' has layers that keep the last 128 tokens only" in text
+    assert text.endswith("Whether it fits is not known.")
+
+
+def test_a_model_that_does_not_fit() -> None:
+    """That is an answer too."""
+    result = _run(_config("llama-3.1-70b"), "--gpu", "h100")
+
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "It does not fit.")
+
+
+def test_names_from_a_config_are_text(tmp_path: Path) -> None:
+    """Markup in an architecture's name is shown as it is."""
+    content = {"model_type": "[bold]x[/]", "architectures": ["[red]Evil[/]"]}
+    (tmp_path / "config.json").write_text(json.dumps(content), encoding="utf-8")
+
+    result = _run(str(tmp_path))
+
+    assert "[red]Evil[/]" in result.stdout
+    assert "model_type '[bold]x[/]' is not known here" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--gpu", "h1000"), "--gpu: unknown GPU 'h1000'; close names: NVIDIA H100 80GB HBM3,"),
+        (("--gpu", "5"), "--gpu: unknown GPU '5'; known names: h200, "),
+        (("--tp", "0"), "argument '--tp': expected an integer from 1 to 1024, got '0'"),
+        (
+            ("--max-model-len", "long"),
+            "argument '--max-model-len': expected an integer from 1 to 2147483648, got 'long'",
+        ),
+        (("--kv-cache-dtype", "fp9"), "argument '--kv-cache-dtype': expected one of auto, bfloat16,"),
+        (("--engine", "sglang"), "engine 'sglang' has no planner; expected one of vllm"),
+        (("--pp", "64"), "argument 'pp': expected at most the model's 32 layers, got 64"),
+        (
+            ("--gpu", "1073741824", "--cuda-bytes", "1073741825"),
+            "--cuda-bytes: expected at most the device's 1073741824 bytes, got 1073741825",
+        ),
+        (("--parallel", "4"), "No such option"),
+        (("--cuda-bytes", "-1"), "Invalid value for '--cuda-bytes'"),
+    ],
+)
+def test_wrong_input_is_one_sentence(arguments: tuple[str, ...], said: str) -> None:
+    """Exit code 2, the sentence on stderr, nothing on stdout, no traceback."""
+    result = _run(_config("llama-3.1-8b"), *arguments)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert said in result.stderr.splitlines()[-1]
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "no such file; expected a model directory, config.json or safetensors index"),
+        ("", "expected JSON, got an empty file"),
+        ("[1]", "expected a JSON object, got list"),
+        ('{"model_type": "llama"', "expected JSON, got"),
+        ('{"model_type": "llama"}', "config key 'num_hidden_layers' is missing; expected an integer from 1 to 10000"),
+        (
+            '{"model_type": "llama", "num_hidden_layers": 1000000000000}',
+            "config key 'num_hidden_layers': expected an integer from 1 to 10000, got 1000000000000",
+        ),
+    ],
+)
+def test_a_config_that_cannot_be_used(tmp_path: Path, content: str | None, said: str) -> None:
+    """The sentence names the file, what was expected and what was there."""
+    path = tmp_path / "config.json"
+    if content is not None:
+        path.write_text(content, encoding="utf-8")
+
+    result = _run(str(path))
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"{path}: " in result.stderr
+    assert said in result.stderr
