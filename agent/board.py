@@ -90,7 +90,7 @@ class Board:
     def took_tree(self, watch: ServerWatch, outcome: Outcome[ProcessTree | None]) -> None:
         """Take the process tree behind a server's port."""
         self._record("processes", watch.facts.name, outcome.fault, outcome.duration_seconds)
-        watch.saw(outcome.value)
+        watch.saw(outcome.value, hidden=outcome.fault is not None)
 
     def took_model(self, watch: ServerWatch, outcome: Outcome[ModelFiles]) -> None:
         """Take a server's model files."""

@@ -140,7 +140,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         result = cli.main(list(arguments), prog_name="vramscope", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.ctx.get_help() if error.ctx else "", err=True)
+        click.echo(error.ctx.get_help(), err=True)
         return error.exit_code
     except click.ClickException as error:
         hint = "; see `vramscope --help`" if isinstance(error, click.UsageError) else ""

@@ -9,10 +9,10 @@ from collectors.readings import Fault
 log = logging.getLogger("vramscope")
 
 REASONS: Mapping[str, tuple[str, ...]] = {
-    "nvml": ("timeout", "child_died"),
-    "processes": ("denied",),
-    "endpoint": ("refused", "timeout", "unreadable"),
-    "model": ("unreadable",),
+    "nvml": ("timeout", "gpu_lost"),
+    "processes": ("permission",),
+    "endpoint": ("refused", "timeout"),
+    "model": ("malformed",),
 }
 """Failure reasons that are exported as 0 from the start, so that a first failure is seen as an increase."""
 

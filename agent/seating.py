@@ -21,6 +21,7 @@ class ServerView(Struct, frozen=True, kw_only=True):
     titles: Mapping[int, RankTitle] = {}  # by pid
     devices: tuple[str, ...] = ()  # configured UUIDs, in rank order
     on_this_host: bool = True
+    processes_hidden: bool = False  # who listens on its port can't be seen; that nobody does is no such case
     tp: int = 1
     pp: int = 1
     dp: int = 1
@@ -58,7 +59,7 @@ def _seats(node: NodeReading, server: ServerView) -> Iterator[Seat]:
             found = True
             rank = next((server.titles[pid] for pid in sorted(pids) if pid in server.titles), None)
             yield Seat(server=server.name, uuid=device.uuid, rank=rank or _only_rank(server), pids=pids)
-    if not found and (own == frozenset() or not _processes_visible(node)):
+    if not found and (server.processes_hidden or (own and not _processes_visible(node))):
         for number, uuid in enumerate(_configured(node, server)):
             yield Seat(server=server.name, uuid=uuid, rank=_nth_rank(server, number), pids=frozenset())
 
@@ -70,9 +71,8 @@ def _processes_visible(node: NodeReading) -> bool:
 def _configured(node: NodeReading, server: ServerView) -> tuple[str, ...]:
     if server.devices:
         return server.devices
-    if server.on_this_host and len(node.devices) == 1 and node.devices[0].uuid:
-        return (node.devices[0].uuid,)
-    return ()
+    only = node.devices[0].uuid if len(node.devices) == 1 else None
+    return (only,) if only and server.on_this_host else ()
 
 
 def _only_rank(server: ServerView) -> RankTitle | None:

@@ -2,17 +2,16 @@
 
 import difflib
 import re
-from collections.abc import Hashable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import urlsplit
 
 import msgspec
-import yaml
 from msgspec import Meta, Struct
 
 from agent.errors import InputError
 from agent.memory.arguments import Arguments, from_flags
+from collectors import strict_yaml
 from collectors.registry import ENGINES
 
 DEFAULT_LISTEN = "0.0.0.0:10175"
@@ -82,39 +81,15 @@ def parse_settings(content: bytes, *, where: str) -> Settings:
         InputError: see ``load_settings``.
     """
     try:
-        document = yaml.load(content, Loader=_StrictLoader)  # noqa: S506 - a subclass of SafeLoader
-    except yaml.YAMLError as error:
-        raise InputError(f"{where}: not valid YAML: {_yaml_problem(error)}") from error
-    except (UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise InputError(f"{where}: not valid YAML: {type(error).__name__}; expected UTF-8 text") from error
+        document = strict_yaml.load(content)
+    except ValueError as error:
+        raise InputError(f"{where}: not valid YAML: {error}") from error
     try:
         settings = msgspec.convert({} if document is None else document, Settings)
     except msgspec.ValidationError as error:
         raise InputError(f"{where}: {_validation_problem(str(error), document)}") from error
     _check(settings, where)
     return settings
-
-
-class _StrictLoader(yaml.SafeLoader):
-    """The safe loader, with duplicate keys rejected."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call] # not in the stubs
-            if isinstance(key, Hashable) and key in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"key {key!r} stands twice; keep one", key_node.start_mark
-                )
-            seen.add(key)
-        return super().construct_mapping(node, deep)
-
-
-def _yaml_problem(error: yaml.YAMLError) -> str:
-    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-        mark = error.problem_mark
-        return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
-    return " ".join(str(error).split())
 
 
 def _validation_problem(message: str, document: object) -> str:

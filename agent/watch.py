@@ -42,6 +42,7 @@ class ServerWatch:
         self.restarts = 0
         self.histories: dict[tuple[str, str], PoolHistory] = {}
         self._rank_of = rank_of
+        self._processes_hidden = not facts.on_this_host
         self._titles: dict[int, RankTitle] = {}
         self._last: ServerReading | None = None  # survives a time without answers, to notice a restart
         self._budget: tuple[tuple[Arguments, Device], Budget] | None = None
@@ -66,9 +67,10 @@ class ServerWatch:
         """The endpoint did not answer: nothing it said before is passed on as current."""
         self.reading = None
 
-    def saw(self, tree: ProcessTree | None) -> None:
-        """Take the process tree behind the server's port, None when nothing listens there."""
+    def saw(self, tree: ProcessTree | None, *, hidden: bool = False) -> None:
+        """Take the process tree behind the server's port: None when nothing listens there, or who does is hidden."""
         self.tree = tree
+        self._processes_hidden = hidden
         found = {process.pid: self._rank_of(process.title) for process in tree.processes} if tree else {}
         self._titles = {pid: rank for pid, rank in found.items() if rank is not None}
 
@@ -92,6 +94,7 @@ class ServerWatch:
             titles=self._titles,
             devices=self.facts.devices,
             on_this_host=self.facts.on_this_host,
+            processes_hidden=self._processes_hidden,
             tp=tp,
             pp=pp,
             dp=dp,

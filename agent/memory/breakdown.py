@@ -53,7 +53,10 @@ class Share(Struct, frozen=True, kw_only=True):
 
 
 class Breakdown(Struct, frozen=True, kw_only=True):
-    """``parts`` sum to the device's total. ``overattributed_bytes``: by server, what was cut to make them fit."""
+    """``parts`` sum to the device's total. ``overattributed_bytes``: by server, what was cut to make them fit.
+
+    The key "" stands for the device's own shares; it is there only where processes are visible.
+    """
 
     parts: tuple[Part, ...]
     overattributed_bytes: dict[str, int] = {}
@@ -75,7 +78,7 @@ def attribute(memory: MemoryReading, processes: ProcessesReading | None, shares:
     device.append(Part(component="free", bytes=memory.free_bytes, evidence="measured"))
     if memory.reserved_bytes is not None:
         device.insert(0, Part(component="reserved", bytes=memory.reserved_bytes, evidence="measured"))
-    return Breakdown(parts=(*parts, *device), overattributed_bytes={name: cut for name, cut in cuts.items() if cut})
+    return Breakdown(parts=(*parts, *device), overattributed_bytes=cuts)
 
 
 def _visible(processes: ProcessesReading | None, allocated_bytes: int) -> dict[int, int | None] | None:

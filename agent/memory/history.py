@@ -7,6 +7,7 @@ from statistics import median
 BIN_SECONDS = 10.0
 GROWTH_SECONDS = 180.0
 GROWTH_LEAST_SECONDS = 30.0
+FALL_SHARE = 0.25
 KEEP_SECONDS = 600.0
 
 
@@ -35,19 +36,29 @@ class PoolHistory:
     def growth_tokens_per_second(self) -> float | None:
         """Net growth: the median slope (Theil-Sen) between medians of 10 s over the last 180 s.
 
-        A median of pair slopes is not moved by bursts that come and go. None before 30 s of readings.
+        A median of pair slopes is not moved by bursts that come and go, but a fall (many requests ended at once) would
+        be read as a slope for minutes: the window begins anew after one. None before 30 s of readings.
         """
-        if not self._points:
+        centres = _after_last_fall(self._centres())
+        if len(centres) < 2 or centres[-1][0] - centres[0][0] < GROWTH_LEAST_SECONDS - BIN_SECONDS:
             return None
-        end = self._points[-1][0]
-        window = [(at, used) for at, used in self._points if at > end - GROWTH_SECONDS]
-        if end - window[0][0] < GROWTH_LEAST_SECONDS:
-            return None
-        bins: dict[int, list[tuple[float, int]]] = {}
-        for at, used in window:
-            bins.setdefault(int((end - at) // BIN_SECONDS), []).append((at, used))
-        centres = [(median(at for at, _ in points), median(used for _, used in points)) for points in bins.values()]
         return median((b[1] - a[1]) / (b[0] - a[0]) for a, b in combinations(centres, 2))
+
+    def _centres(self) -> list[tuple[float, float]]:
+        """Medians of time and tokens over bins of 10 s that end at the last point, oldest first."""
+        end = self._points[-1][0] if self._points else 0.0
+        bins: dict[int, list[tuple[float, int]]] = {}
+        for at, used in self._points:
+            if at > end - GROWTH_SECONDS:
+                bins.setdefault(int((end - at) // BIN_SECONDS), []).append((at, used))
+        return [(median(at for at, _ in points), median(used for _, used in points)) for points in bins.values()]
+
+
+def _after_last_fall(centres: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The points after the last fall between neighbours by more than a quarter of the highest."""
+    highest = max((used for _, used in centres), default=0.0)
+    falls = [n for n in range(1, len(centres)) if centres[n - 1][1] - centres[n][1] > FALL_SHARE * highest]
+    return centres[falls[-1] :] if falls else centres
 
 
 class Extremes:

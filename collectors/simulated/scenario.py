@@ -1,12 +1,11 @@
 """Scenario files: YAML text to checked records. A story that can't happen ends in one sentence, not in an odd demo."""
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
-import yaml
 
+from collectors import strict_yaml
 from collectors.simulated.sizing import MIB, blocks_of, rank_sizes
 from collectors.simulated.story import Process, Scenario, Server
 
@@ -45,36 +44,16 @@ def parse_scenario(text: str, *, source: str = "scenario") -> Scenario:
         ValueError: in one sentence that begins with ``source``.
     """
     try:
-        scenario = msgspec.convert(yaml.load(text, Loader=_Loader), Scenario)  # noqa: S506  a stricter safe loader
-    except yaml.YAMLError as exc:
-        raise ValueError(f"{source}: {_yaml_problem(exc)}") from exc
+        document = strict_yaml.load(text)
+    except ValueError as exc:
+        raise ValueError(f"{source}: is not YAML: {exc}") from exc
+    try:
+        scenario = msgspec.convert(document, Scenario)
     except msgspec.ValidationError as exc:
         raise ValueError(f"{source}: {exc}") from exc
-    except RecursionError as exc:
-        raise ValueError(f"{source}: is nested too deeply") from exc
     for problem in _problems(scenario):
         raise ValueError(f"{source}: {problem}")
     return scenario
-
-
-class _Loader(yaml.SafeLoader):
-    """The safe loader, made to refuse a key that is given twice."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen = set()
-        for key, _ in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                continue
-            if key.value in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"key {key.value!r} is given twice", key.start_mark)
-            seen.add(key.value)
-        return super().construct_mapping(node, deep)
-
-
-def _yaml_problem(exc: yaml.YAMLError) -> str:
-    if isinstance(exc, yaml.MarkedYAMLError) and exc.problem_mark is not None:
-        return f"{exc.problem} (line {exc.problem_mark.line + 1})"
-    return " ".join(f"is not YAML ({exc})".split())
 
 
 def _problems(scenario: Scenario) -> Iterator[str]:

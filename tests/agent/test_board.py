@@ -83,6 +83,11 @@ class Bench:
         tree = ProcessTree(at=self.clock.now, processes=processes) if pids else None
         self.board.took_tree(self.watches[number], self.outcome(tree))
 
+    def hide(self, number: int = 0) -> None:
+        fault = Fault(reason="permission", message="hidden from us")
+        outcome: Outcome[ProcessTree | None] = Outcome(value=None, fault=fault, duration_seconds=0.0, at=self.clock.now)
+        self.board.took_tree(self.watches[number], outcome)
+
     def model(self, number: int = 0, config: dict[str, object] = LLAMA) -> None:
         files = ModelFiles(path="/m", config=config, tensor_bytes=WEIGHTS, tensor_source="index")
         self.board.took_model(self.watches[number], self.outcome(files))
@@ -231,6 +236,7 @@ def test_invisible_processes_on_a_single_device(bench: Bench) -> None:
     """In a container without the host's pids: computed parts stay, the rest is hidden."""
     bench.node(gpu(bench.clock, used={}))
     bench.server()
+    bench.hide()
     bench.model()
 
     parts = closed(bench.device())
@@ -238,6 +244,16 @@ def test_invisible_processes_on_a_single_device(bench: Bench) -> None:
     assert (parts["weights"], parts["kv_used"]) == (WEIGHTS, 1000 * BLOCK)
     assert "runtime" not in parts
     assert "other_processes" not in parts
+
+
+def test_a_server_whose_processes_just_died_claims_nothing(bench: Bench) -> None:
+    """Its last answer is a moment old, but nobody listens any more: its parts are not laid into what others left."""
+    bench.node(gpu(bench.clock, used={9: 3 * GIB}))
+    bench.server()
+    bench.tree()
+    bench.model()
+
+    assert set(closed(bench.device())) == {"other_processes", "reserved", "hidden", "free"}
 
 
 def test_a_server_that_is_on_no_gpu_claims_none(bench: Bench) -> None:
@@ -379,6 +395,7 @@ def test_two_servers_with_invisible_pids_share_a_device() -> None:
     bench.node(gpu(bench.clock, used=None))
     for number in (0, 1):
         bench.server(number)
+        bench.hide(number)
         bench.model(number)
 
     device = bench.device()

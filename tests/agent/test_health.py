@@ -18,7 +18,7 @@ def test_first_success() -> None:
 
     record = health.records(now=12.0)[0]
     assert (record.success, record.age_seconds, record.last_success_at, record.error) == (True, 2.0, 1000.0, None)
-    assert record.failures == {"refused": 0, "timeout": 0, "unreadable": 0}
+    assert record.failures == {"refused": 0, "timeout": 0}
 
 
 def test_failure_keeps_the_time_of_the_last_success() -> None:

@@ -31,9 +31,23 @@ def test_bursts_do_not_move_the_growth() -> None:
     assert filled(points).growth_tokens_per_second() == pytest.approx(10.0, abs=1.0)
 
 
+def test_a_fall_is_not_read_as_growth() -> None:
+    """Two minutes of 100 tokens a second, then everything ends and a flat 500 remains: growth is 0, not 100."""
+    points = [(float(s), 100 * s if s < 120 else 500) for s in range(181)]
+
+    assert filled(points).growth_tokens_per_second() == pytest.approx(0.0)
+
+
+def test_growth_is_not_known_right_after_a_fall() -> None:
+    """Fifteen seconds after it there is nothing to say yet."""
+    points = [(float(s), 100 * s if s < 120 else 500) for s in range(135)]
+
+    assert filled(points).growth_tokens_per_second() is None
+
+
 def test_less_than_half_a_minute_has_no_growth() -> None:
     """Two readings are no trend."""
-    assert filled([(float(s), s) for s in range(29)]).growth_tokens_per_second() is None
+    assert filled([(float(s), s) for s in range(25)]).growth_tokens_per_second() is None
     assert PoolHistory().growth_tokens_per_second() is None
 
 

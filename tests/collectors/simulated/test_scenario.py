@@ -158,7 +158,9 @@ def test_a_story_that_repeats_must_end_before_it_begins_again(addition: dict[str
 
 def test_a_key_given_twice_is_refused() -> None:
     """The second value would silently replace the first."""
-    with pytest.raises(ValueError, match=r"^scenario: key 'driver' is given twice \(line 2\)$"):
+    with pytest.raises(
+        ValueError, match=r"^scenario: is not YAML: line 2, column 1: key 'driver' stands twice; keep one$"
+    ):
         parse_scenario("driver: a\ndriver: b\ndevices: []\n")
 
 
