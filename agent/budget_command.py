@@ -85,7 +85,7 @@ def budget_command(
     if as_json:
         click.echo(json.encode(budget if explain else replace(budget, terms=())))
     else:
-        _print(budget, (*files.notes, *budget.warnings), explain=explain)
+        _print(budget, explain=explain)
 
 
 def _arguments(flags: dict[str, object], engine: str) -> Arguments:
@@ -123,7 +123,7 @@ def _compute(model: Path, files: ModelFiles, arguments: Arguments, device: Devic
         raise InputError(str(error)) from error
 
 
-def _print(budget: Budget, warnings: tuple[str, ...], *, explain: bool) -> None:
+def _print(budget: Budget, *, explain: bool) -> None:
     console = Console(highlight=False)
     console.print(escape(_headline(budget)))
     for layers in budget.model.layers:
@@ -142,7 +142,7 @@ def _print(budget: Budget, warnings: tuple[str, ...], *, explain: bool) -> None:
     console.print()
     for text in budget.unknown:
         console.print(f"unknown: {escape(text)}")
-    for text in warnings:
+    for text in budget.warnings:
         console.print(f"note: {escape(text)}")
     console.print({True: "It fits.", False: "It does not fit.", None: "Whether it fits is not known."}[budget.fits])
 

@@ -13,6 +13,8 @@ from agent.memory.units import parse_count, shown
 
 Source = Literal["given", "reported", "checkpoint", "default"]
 ENGINES = ("vllm",)  # engines with a planner
+DTYPES = ("auto", "bfloat16", "float16", "float32", "half", "float")
+KV_CACHE_DTYPES = ("auto", *FORMATS, *ALIASES)
 
 
 class Arguments(Struct, frozen=True, kw_only=True):
@@ -69,9 +71,8 @@ def from_flags(flags: Mapping[str, object], *, engine: str) -> Arguments:
         if field in values:
             raise ValueError(f"arguments {written[field]!r} and {flag!r} are the same; keep one")
         values[field], written[field] = _converted(flag, field, value), flag
-        choices = _CHOICES.get(field)
-        if choices is not None and values[field] not in choices:
-            raise ValueError(f"argument {flag!r}: expected one of {', '.join(choices)}, got {shown(value)}")
+        if field == "kv_cache_dtype" and value not in KV_CACHE_DTYPES:
+            raise ValueError(f"argument {flag!r}: expected one of {', '.join(KV_CACHE_DTYPES)}, got {shown(value)}")
     return Arguments(engine=engine, **values)
 
 
@@ -142,6 +143,12 @@ def _text(value: object) -> str:
     return value
 
 
+def _dtype(value: object) -> str:
+    if value not in DTYPES:
+        raise ValueError(f"expected one of {', '.join(DTYPES)}, got {shown(value)}")
+    return str(value)
+
+
 def _switch(value: object) -> bool:
     named = {"true": True, "false": False}.get(value.lower()) if isinstance(value, str) else value
     if not isinstance(named, bool):
@@ -164,7 +171,7 @@ _CONVERTERS: dict[str, Callable[[object], object]] = {
     "tp": _RANKS,
     "pp": _RANKS,
     "dp": _RANKS,
-    "dtype": _text,
+    "dtype": _dtype,
     "quantization": _text,
     "weights_bytes": _BYTES,
     "kv_cache_dtype": _text,
@@ -179,9 +186,6 @@ _CONVERTERS: dict[str, Callable[[object], object]] = {
     "pp_layers": _layers,
     "enforce_eager": _switch,
 }
-DTYPES = ("auto", "bfloat16", "float16", "float32", "half", "float")
-KV_CACHE_DTYPES = ("auto", *FORMATS, *ALIASES)
-_CHOICES = {"dtype": DTYPES, "kv_cache_dtype": KV_CACHE_DTYPES}
 _FLAGS = {
     "vllm": {
         "tensor-parallel-size": "tp",

@@ -122,7 +122,7 @@ def compute(model: ModelFiles, arguments: Arguments, device: Device) -> Budget:
         ranks=ranks,
         fits=_fits(ranks, cuda_bytes),
         unknown=(*shape.unknown, *weights.unknown, *_unknown(shape, ranks, settings, cuda_bytes)),
-        warnings=(*settings.warnings, *weights.warnings, *_warnings(ranks, device, settings, cuda_bytes)),
+        warnings=(*model.notes, *settings.warnings, *weights.warnings, *_warnings(ranks, device, settings, cuda_bytes)),
         terms=tuple(explain(shape, settings, weights, stages[0], kv[0], cuda_bytes)),
     )
 

@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 
 from agent.budget_command import budget_command
 from tests.agent.memory.models import DIRECTORY
+from tests.engines.tiny_models import make_llama
 
 
 def _config(name: str) -> str:
@@ -110,6 +111,21 @@ def test_devices() -> None:
     assert named["device"] == {"name": "NVIDIA H100 80GB HBM3", **sizes}
     assert by_bytes["device"] == {"name": None, **sizes}
     assert named["ranks"] == by_bytes["ranks"]
+
+
+def test_tensor_headers_on_disk(tmp_path: Path) -> None:
+    """A tiny model with real safetensors: its ranks hold exactly its tensors, the replicated parts once each."""
+    model = make_llama(tmp_path / "tiny")
+
+    alone, split = _json(str(model.path)), _json(str(model.path), "--tp", "2", "--pp", "2")
+
+    assert (alone["ranks"][0]["weights_bytes"], alone["ranks"][0]["weights_evidence"]) == (
+        model.tensor_bytes,
+        "computed",
+    )
+    norms = (2 * 2 + 1) * 64 * 2  # two in each of two layers, one at the end, 64 elements of 2 bytes
+    assert sum(rank["weights_bytes"] for rank in split["ranks"]) == model.tensor_bytes + norms
+    assert alone["ranks"][0]["kv"]["bytes_per_token"] == model.kv_bytes_per_token
 
 
 def test_weights_of_a_lone_config() -> None:

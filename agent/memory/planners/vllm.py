@@ -91,8 +91,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     @property
     def pool_given(self) -> bool:
         """Whether the pool's size is given, so that the memory arithmetic decides nothing."""
-        by_bytes = self.kv_cache_memory_bytes is not None and self.rules.pool_by_bytes
-        return by_bytes or self.num_gpu_blocks is not None or self.kv_pool_bytes is not None
+        return any(size is not None for size in (self.num_gpu_blocks, self.kv_cache_memory_bytes, self.kv_pool_bytes))
 
     @property
     def outside(self) -> tuple[str, ...]:
@@ -139,13 +138,14 @@ def resolve(arguments: Arguments, shape: ModelShape, *, device_bytes: int | None
     batched, sequences = _step_defaults(device_bytes, device_name)
     dtype = pick.unless_auto("dtype", *_checkpoint_dtype(shape))
     pp = pick("pp", 1)
+    by_bytes = pick.if_given("kv_cache_memory_bytes", arguments.kv_cache_memory_bytes)
     settings = Settings(
         rules=rules,
         version=version,
         tp=pick("tp", 1),
         pp=pp,
         dp=pick("dp", 1),
-        stages=_stages(arguments.pp_layers, len(shape.layers), pp),
+        stages=_stages(pick.if_given("pp_layers", arguments.pp_layers), len(shape.layers), pp),
         dtype=dtype,
         kv_cache_dtype=pick.unless_auto("kv_cache_dtype", *_checkpoint_kv_dtype(shape, dtype)),
         block_size=pick("block_size", 64 if any(layer.kind == "mla" for layer in shape.layers) else 16),
@@ -156,12 +156,10 @@ def resolve(arguments: Arguments, shape: ModelShape, *, device_bytes: int | None
         enforce_eager=pick("enforce_eager", False),
         quantization=pick.if_given("quantization", arguments.quantization),
         num_gpu_blocks=pick.if_given("num_gpu_blocks", arguments.num_gpu_blocks),
-        kv_cache_memory_bytes=pick.if_given("kv_cache_memory_bytes", arguments.kv_cache_memory_bytes),
+        kv_cache_memory_bytes=by_bytes if rules.pool_by_bytes else None,
         kv_pool_bytes=pick.if_given("kv_pool_bytes", arguments.kv_pool_bytes),
         resolved=pick.resolved,
     )
-    if arguments.pp_layers is not None:
-        pick.if_given("pp_layers", arguments.pp_layers)
     return replace(settings, warnings=tuple(_warnings(settings, shape, version_warning)))
 
 
@@ -270,7 +268,7 @@ def _available(stage: Stage, settings: Settings, cuda_bytes: int | None) -> int 
     """Bytes left for KV on a rank; the arithmetic is skipped where they are given."""
     if settings.kv_pool_bytes is not None:
         return settings.kv_pool_bytes
-    if settings.kv_cache_memory_bytes is not None and settings.rules.pool_by_bytes:
+    if settings.kv_cache_memory_bytes is not None:
         return settings.kv_cache_memory_bytes
     if cuda_bytes is None or stage.weights_bytes is None or stage.runtime is None:
         return None
@@ -306,7 +304,7 @@ def _log_tokens(blocks: int | None, concurrency: float | None, settings: Setting
 def _warnings(settings: Settings, shape: ModelShape, version_warning: str | None) -> Iterator[str]:
     if version_warning:
         yield version_warning
-    if settings.kv_cache_memory_bytes is not None and not settings.rules.pool_by_bytes:
+    if "kv_cache_memory_bytes" in settings.resolved and not settings.rules.pool_by_bytes:
         yield f"vLLM {settings.version} has no kv_cache_memory_bytes; it is ignored"
     elif settings.kv_cache_memory_bytes is not None and "gpu_memory_utilization" not in settings.defaulted:
         yield "gpu_memory_utilization is ignored: kv_cache_memory_bytes sizes the pool"

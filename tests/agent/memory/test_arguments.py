@@ -54,7 +54,7 @@ def test_flags(flag: str, value: object, field: str, expected: object) -> None:
             {"gpu-memory-utilization": "nan"},
             "argument 'gpu-memory-utilization': expected a number above 0 and up to 1, got 'nan'",
         ),
-        ({"dtype": 16}, "argument 'dtype': expected text, got 16"),
+        ({"quantization": 16}, "argument 'quantization': expected text, got 16"),
         (
             {"dtype": "int3"},
             "argument 'dtype': expected one of auto, bfloat16, float16, float32, half, float, got 'int3'",
