@@ -1,0 +1,284 @@
+"""A real ``vllm serve`` on a loopback port: started, waited for, asked, killed and cleaned up, with its log kept."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import httpx
+import psutil
+from prometheus_client.parser import text_string_to_metric_families
+
+BLOCKS = 100
+BLOCK_SIZE = 32
+MAX_MODEL_LEN = 2048
+SMALL_POOL = ("--num-gpu-blocks-override", str(BLOCKS), "--block-size", str(BLOCK_SIZE))
+CACHE_BYTES = 2**30  # VLLM_CPU_KVCACHE_SPACE is in GiB
+FP8_REFUSED = "FP8 KV cache on CPU requires x86 with AVX-512 or AMX"
+READY_SECONDS = 300.0
+STOP_SECONDS = 30.0
+
+Labels = dict[str, str]
+
+
+class ServerFailed(Exception):
+    """The server ended or did not get ready in time; the message has the first error of its log."""
+
+
+class Scrape:
+    """One answer of ``/metrics``: the text, and its samples by name and by those labels that are asked for."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+
+    def value(self, name: str, **labels: str) -> float:
+        """The one sample of that name with these labels.
+
+        Raises:
+            KeyError: there is none.
+        """
+        return self.found(name, **labels)[1]
+
+    def labels(self, name: str, **labels: str) -> Labels:
+        return self.found(name, **labels)[0]
+
+    def found(self, name: str, **labels: str) -> tuple[Labels, float]:
+        found = self.all(name, **labels)
+        if len(found) != 1:
+            raise KeyError(f"{len(found)} samples of {name} {labels}, expected one")
+        return found[0]
+
+    def names(self, **labels: str) -> set[str]:
+        """Names of all samples with these labels."""
+        return {sample.name for sample in self._samples if labels.items() <= sample.labels.items()}
+
+    def of_engine(self) -> list[tuple[str, Labels, float]]:
+        """All that the engine says of itself, without the HTTP server's own counts."""
+        return [(s.name, s.labels, s.value) for s in self._samples if s.name.startswith("vllm:")]
+
+    def all(self, name: str, **labels: str) -> list[tuple[Labels, float]]:
+        wanted = labels.items()
+        return [(s.labels, s.value) for s in self._samples if s.name == name and wanted <= s.labels.items()]
+
+
+class VllmServer:
+    """A context manager; ``start`` may be called again after ``kill`` (same port, as a supervisor would)."""
+
+    def __init__(self, *, command: Path, model: Path, name: str, log: Path, arguments: Sequence[str] = ()) -> None:
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.name = name
+        self.log = log
+        self.command_line = [
+            *("nice", "-n", "10", str(command), "serve", str(model), "--served-model-name", name),
+            *("--host", "127.0.0.1", "--port", str(self.port), "--max-model-len", str(MAX_MODEL_LEN)),
+            *("--max-num-seqs", "8", "--enforce-eager", *arguments),
+        ]
+        self._process: subprocess.Popen[bytes] | None = None
+        self._seen: dict[int, psutil.Process] = {}
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start and wait until it serves.
+
+        Raises:
+            ServerFailed: it ended, or was not ready within ``READY_SECONDS``.
+        """
+        environment = os.environ | {
+            "VLLM_CPU_KVCACHE_SPACE": str(CACHE_BYTES // 2**30),
+            "VLLM_NO_USAGE_STATS": "1",
+            "HF_HUB_OFFLINE": "1",
+            "NO_PROXY": "127.0.0.1",
+        }
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self.command_line, stdout=log, stderr=subprocess.STDOUT, env=environment, start_new_session=True
+            )
+        try:
+            wait_until(self._ready, READY_SECONDS, what="a ready server")
+        except (TimeoutError, ServerFailed) as exc:
+            self.kill()
+            raise ServerFailed(f"{exc}: {self._first_error()} ({self.log})") from exc
+
+    def stop(self) -> None:
+        """Ask it to end, then end whatever is left of it."""
+        if self._process is not None and self._process.poll() is None:
+            self._remember()
+            self._process.terminate()
+            self._wait_gone(STOP_SECONDS)
+        self.kill()
+
+    def kill(self) -> None:
+        """SIGKILL to all its processes at once; returns when none is left."""
+        if self._process is None:
+            return
+        self._remember()
+        for process in self._seen.values():
+            try:
+                process.kill()
+            except psutil.NoSuchProcess:
+                continue
+        self._process.wait()
+        self._wait_gone(STOP_SECONDS)
+        self._process = None
+        self._seen.clear()
+
+    def processes(self) -> list[psutil.Process]:
+        """The process that listens, then all its descendants."""
+        if self._process is None:
+            return []
+        main = psutil.Process(self._process.pid)
+        return [main, *main.children(recursive=True)]
+
+    def engine_pids(self) -> tuple[int, int]:
+        """The engine core, and the worker that holds weights and KV cache."""
+        titles = {process.cmdline()[0]: process.pid for process in self.processes()}
+        return titles["VLLM::EngineCore"], titles["VLLM::Worker"]
+
+    @contextmanager
+    def held(self, wanted: Callable[[Scrape], bool], seconds: float = 120.0) -> Iterator[Scrape]:
+        """Stop the engine at a moment that is wanted, and let it go on after: what it exposes stands still meanwhile.
+
+        The API server goes on answering. Looks again and again, since the moment may pass before the engine stops.
+
+        Raises:
+            TimeoutError: there was no such moment.
+        """
+        engine = [psutil.Process(pid) for pid in self.engine_pids()]
+        deadline = time.monotonic() + seconds
+        while True:
+            for process in engine:
+                process.suspend()
+            try:
+                scrape = self._settled()
+                if wanted(scrape):
+                    yield scrape
+                    return
+            finally:
+                for process in reversed(engine):
+                    process.resume()
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"no such moment within {seconds:.0f} s")
+            time.sleep(0.2)
+
+    def _settled(self) -> Scrape:
+        """What is exposed once all that the engine still said has been taken in."""
+        before = self.scrape()
+        while True:
+            time.sleep(0.3)
+            scrape = self.scrape()
+            if scrape.of_engine() == before.of_engine():
+                return scrape
+            before = scrape
+
+    def scrape(self) -> Scrape:
+        return Scrape(self.get("/metrics"))
+
+    def get(self, path: str) -> str:
+        return httpx.get(self.url + path, timeout=10, trust_env=False).raise_for_status().text
+
+    def complete(self, prompt: str, *, max_tokens: int) -> int:
+        """One completion of exactly so many tokens; returns how many came."""
+        body = {"model": self.name, "prompt": prompt, "max_tokens": max_tokens, "ignore_eos": True, "temperature": 0}
+        url = self.url + "/v1/completions"
+        answer = httpx.post(url, json=body, timeout=600, trust_env=False).raise_for_status().json()
+        return int(answer["usage"]["completion_tokens"])
+
+    def log_text(self) -> str:
+        return self.log.read_text(encoding="utf-8", errors="replace")
+
+    def _ready(self) -> bool:
+        if self._process is not None and self._process.poll() is not None:
+            raise ServerFailed(f"vllm serve ended with {self._process.returncode} before it was ready")
+        try:
+            return httpx.get(self.url + "/health", timeout=5, trust_env=False).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def _first_error(self) -> str:
+        lines = [line for line in self.log_text().splitlines() if " WARNING " not in line]
+        errors = (found[0] for line in lines if (found := re.search(r"\w+Error: .+", line)))
+        return next(errors, "no error in its log")
+
+    def _remember(self) -> None:
+        """Descendants are listed before the parent ends: an orphan could not be found from it any more."""
+        try:
+            self._seen |= {process.pid: process for process in self.processes()}
+        except psutil.NoSuchProcess:
+            return
+
+    def _wait_gone(self, seconds: float) -> None:
+        if self._process is not None:
+            try:
+                self._process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                os.killpg(self._process.pid, signal.SIGKILL)
+        psutil.wait_procs(list(self._seen.values()), timeout=seconds)
+
+
+class Load:
+    """Completions that outgrow the small pool: each to its full length, started one after another a second apart."""
+
+    def __init__(self, server: VllmServer, *, requests: int = 6, max_tokens: int = 1500, apart: float = 1.0) -> None:
+        self._server = server
+        self._pool = ThreadPoolExecutor(max_workers=requests)
+        self._max_tokens = max_tokens
+        self._futures: list[Future[int]] = [
+            self._pool.submit(self._complete, index, index * apart) for index in range(requests)
+        ]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def running(self) -> bool:
+        return not all(future.done() for future in self._futures)
+
+    def results(self) -> list[int]:
+        """The tokens that each request got, when all have ended."""
+        return [future.result() for future in self._futures]
+
+    def _complete(self, index: int, delay: float) -> int:
+        time.sleep(delay)
+        prompt = f"{index} " * 32  # 64 bytes = 64 tokens; all different, so that no prefix is shared
+        return self._server.complete(prompt, max_tokens=self._max_tokens)
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def wait_until(condition: Callable[[], bool], seconds: float, *, what: str, every: float = 0.25) -> None:
+    """Poll until true.
+
+    Raises:
+        TimeoutError: it was not within that time.
+    """
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {seconds:.0f} s for {what} in vain")
+        time.sleep(every)
