@@ -1,7 +1,7 @@
 """What a ``model_type`` means beyond the numbers in its config: one literal row for each known kind of decoder.
 
 A type that is not here, or a config with a key that changes attention (``FOREIGN_KEYS``), is unknown: never a guess.
-Sources: the model definitions of vLLM 0.33 and transformers 5.24; parameter counts that check them are in the tests.
+Rows are checked by exact parameter counts in the tests, except glm4_moe, mistral4, minicpm3 and qwen2_moe (no count).
 """
 
 from collections.abc import Callable, Mapping
