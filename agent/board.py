@@ -118,7 +118,8 @@ class Board:
         for watch in self.watches:
             name = watch.facts.name
             place = next((by_uuid[seat.uuid] for seat in seated if seat.server == name and seat.uuid in by_uuid), None)
-            views[name] = structs.replace(views[name], budget=watch.budget(_budget_device(place)))
+            budget = watch.budget(_budget_device(place))
+            views[name] = structs.replace(views[name], budget=budget, notes=watch.notes)
         gpus = {uuid: device.index for uuid, device in by_uuid.items()}
         return Snapshot(
             time=self._wall(),

@@ -1,5 +1,7 @@
 """A snapshot as text: one table per device and server, readable in 80 columns."""
 
+from collections.abc import Iterator
+
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -38,16 +40,30 @@ def _device(device: Device, *, explain: bool) -> Table:
     if explain:
         table.add_column("known by")
     budget = {(line.server, line.component): line.bytes for line in device.budget if line.bound == "likely"}
-    for part in device.components:
-        share = f"{part.bytes / device.total_bytes:.1%}" if device.total_bytes else ""
-        row = [part.component, part.server, _gib(part.bytes), share, _gib(budget.get((part.server, part.component)))]
-        table.add_row(*(escape(cell) for cell in row), *([part.evidence] if explain else []))
+    for component, server, count, evidence in _rows(device):
+        share = f"{count / device.total_bytes:.1%}" if device.total_bytes else ""
+        row = [component, server, _gib(count), share, _gib(budget.get((server, component)))]
+        table.add_row(*(escape(cell) for cell in row), *([evidence] if explain else []))
     table.add_row("total", "", _gib(device.total_bytes), "", "")
     for what, amounts in (("unexplained", device.unexplained_bytes), ("over-attributed", device.overattributed_bytes)):
         for server, count in amounts.items():
             if count:
                 table.add_row(f"of it {what}", escape(server), _gib(count), "", "")
     return table
+
+
+def _rows(device: Device) -> Iterator[tuple[str, str, int, str]]:
+    """Component, server, bytes, evidence; a server's KV parts are indented under their sum."""
+    pools: set[str] = set()
+    for part in device.components:
+        if not part.component.startswith("kv_"):
+            yield part.component, part.server, part.bytes, part.evidence
+            continue
+        if part.server not in pools:
+            pools.add(part.server)
+            parts = [p for p in device.components if p.server == part.server and p.component.startswith("kv_")]
+            yield "kv_pool", part.server, sum(p.bytes for p in parts), ""
+        yield f"  {part.component}", part.server, part.bytes, part.evidence
 
 
 def _server(server: Server) -> Table:

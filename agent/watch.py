@@ -45,8 +45,8 @@ class ServerWatch:
         self._processes_hidden = not facts.on_this_host
         self._titles: dict[int, RankTitle] = {}
         self._last: ServerReading | None = None  # survives a time without answers, to notice a restart
-        self._budget: tuple[tuple[Arguments, Device], Budget] | None = None
-        self._notes: tuple[str, ...] = ()
+        self._budget: tuple[tuple[Arguments, Device], Budget | None, tuple[str, ...]] | None = None
+        self.notes: tuple[str, ...] = ()
 
     def took(self, reading: ServerReading) -> bool:
         """Take a reading; True when it is the first or comes from a restarted engine."""
@@ -99,7 +99,6 @@ class ServerWatch:
             pp=pp,
             dp=dp,
             restarts=self.restarts,
-            notes=self._notes,
             growth_tokens_per_second={
                 key: growth
                 for key, history in self.histories.items()
@@ -113,8 +112,10 @@ class ServerWatch:
             return None
         key = (self._arguments(), device)
         if self._budget is None or self._budget[0] != key:
-            self._budget = (key, budgets.compute(self.model, *key))
-        return self._budget[1]
+            self._budget = (key, *_predicted(self.model, *key))
+        _, budget, problems = self._budget
+        self.notes += problems
+        return budget
 
     def take_model(self, model: ModelFiles) -> None:
         """Take the model's files; what was predicted from others is dropped."""
@@ -127,7 +128,7 @@ class ServerWatch:
         sizes: dict[str, object] = {"tp": tp, "pp": pp, "dp": dp}
         if self._last is not None:
             sizes |= {**self._last.arguments, "engine_version": self._last.version}
-        reported, self._notes = from_reported(sizes, engine=self.facts.engine)
+        reported, self.notes = from_reported(sizes, engine=self.facts.engine)
         return merge(self.facts.given, reported)
 
     def _world(self) -> tuple[int, int, int]:
@@ -140,6 +141,14 @@ class ServerWatch:
             given.pp or 1 + max((rank.pp_rank for rank in titles), default=0),
             given.dp or max(1, replicas),
         )
+
+
+def _predicted(model: ModelFiles, arguments: Arguments, device: Device) -> tuple[Budget | None, tuple[str, ...]]:
+    """The budget, or why a config can't have one."""
+    try:
+        return budgets.compute(model, arguments, device), ()
+    except ValueError as error:
+        return None, (f"no budget: {model.path}: {error}",)
 
 
 def _restarted(last: ServerReading, reading: ServerReading) -> bool:

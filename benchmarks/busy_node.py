@@ -9,10 +9,10 @@ from agent.board import Board
 from agent.memory.arguments import Arguments
 from agent.watch import ServerFacts, ServerWatch
 from collectors.http_text import Endpoint
-from collectors.model_files import ModelFiles
 from collectors.readings import (
     DeviceReading,
     MemoryReading,
+    ModelFiles,
     NodeReading,
     ProcessesReading,
     ProcessMemory,

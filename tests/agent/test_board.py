@@ -232,6 +232,20 @@ def test_unknown_architecture_is_no_guess(bench: Bench) -> None:
     assert any("novel_attention" in note for note in bench.servers()[0].notes)
 
 
+def test_an_absurd_config_is_a_note_not_a_failure(bench: Bench) -> None:
+    """No budget, and why; everything that does not need one goes on."""
+    bench.node(gpu(bench.clock, used={7: 40 * GIB}))
+    bench.server()
+    bench.tree(7)
+    bench.model(config=LLAMA | {"num_hidden_layers": -3})
+
+    server = bench.servers()[0]
+
+    assert any("num_hidden_layers" in note for note in server.notes)
+    assert server.pools[0].used_tokens == 16_000
+    assert closed(bench.device())["runtime"] == 40 * GIB
+
+
 def test_invisible_processes_on_a_single_device(bench: Bench) -> None:
     """In a container without the host's pids: computed parts stay, the rest is hidden."""
     bench.node(gpu(bench.clock, used={}))

@@ -61,6 +61,11 @@ class Scrape:
         """Names of all samples with these labels."""
         return {sample.name for sample in self._samples if labels.items() <= sample.labels.items()}
 
+    def load(self) -> dict[str, float]:
+        """Usage, requests and preemptions, for a message."""
+        names = ("kv_cache_usage_perc", "num_requests_running", "num_requests_waiting", "num_preemptions_total")
+        return {name: self.value(f"vllm:{name}") for name in (*names, "generation_tokens_total")}
+
     def of_engine(self) -> list[tuple[str, Labels, float]]:
         """All that the engine says of itself, without the HTTP server's own counts."""
         return [(s.name, s.labels, s.value) for s in self._samples if s.name.startswith("vllm:")]
@@ -153,7 +158,7 @@ class VllmServer:
         return titles["VLLM::EngineCore"], titles["VLLM::Worker"]
 
     @contextmanager
-    def held(self, wanted: Callable[[Scrape], bool], seconds: float = 120.0) -> Iterator[Scrape]:
+    def held(self, wanted: Callable[[Scrape], bool], *, seconds: float = 90.0) -> Iterator[Scrape]:
         """Stop the engine at a moment that is wanted, and let it go on after: what it exposes stands still meanwhile.
 
         The API server goes on answering. Looks again and again, since the moment may pass before the engine stops.
@@ -175,7 +180,7 @@ class VllmServer:
                 for process in reversed(engine):
                     process.resume()
             if time.monotonic() > deadline:
-                raise TimeoutError(f"no such moment within {seconds:.0f} s")
+                raise TimeoutError(f"no such moment within {seconds:.0f} s; last seen: {scrape.load()}")
             time.sleep(0.2)
 
     def _settled(self) -> Scrape:
@@ -234,7 +239,10 @@ class VllmServer:
 
 
 class Load:
-    """Completions that outgrow the small pool: each to its full length, started one after another a second apart."""
+    """Completions, each to its full length, started a second apart; leaving waits for all and fails if one failed.
+
+    As they are by default they outgrow the small pool.
+    """
 
     def __init__(self, server: VllmServer, *, requests: int = 6, max_tokens: int = 1500, apart: float = 1.0) -> None:
         self._server = server
@@ -250,14 +258,14 @@ class Load:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._pool.shutdown(wait=True, cancel_futures=value is not None)
+        if value is None:
+            assert {future.result() for future in self._futures} == {self._max_tokens}
 
     def running(self) -> bool:
-        return not all(future.done() for future in self._futures)
-
-    def results(self) -> list[int]:
-        """The tokens that each request got, when all have ended."""
-        return [future.result() for future in self._futures]
+        """Whether a request has not ended; one that failed ends the load."""
+        done = [future.result() for future in self._futures if future.done()]
+        return len(done) < len(self._futures)
 
     def _complete(self, index: int, delay: float) -> int:
         time.sleep(delay)
