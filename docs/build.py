@@ -1,6 +1,6 @@
-"""Make ``docs/metrics.md`` from the catalogue and ``docs/cli.md`` from the help texts; ``--check`` fails on a difference.
+"""Make ``docs/metrics.md`` from the catalogue and ``docs/cli.md`` from the help texts.
 
-Run as ``python -m docs.build [--check]`` in the project's root.
+``python -m docs.build [--check]`` in the project's root; ``--check`` writes nothing and fails on a difference.
 """
 
 import sys
@@ -19,10 +19,10 @@ def metrics_page() -> str:
     lines = [
         "# Metrics",
         "",
-        "Made from `agent/metrics.py` by `make docs`; do not edit. Bytes, seconds, ratios 0-1. What is not known has no",
-        "sample. `gpu` is the index of the device (`device_info` joins it with its UUID); `server` is the name from the",
-        "settings, empty for a device's own shares. `replica` (data-parallel rank) and `pool` (full, window, state) are",
-        "absent where there is one only. A server that is down keeps `server_state` alone.",
+        "Made from `agent/metrics.py` by `make docs`; do not edit. Bytes, seconds, ratios 0-1. What is not known has",
+        "no sample. `gpu` is the index of the device (`device_info` joins it with its UUID); `server` is the name from",
+        "the settings, empty for a device's own. `replica` (data-parallel rank) and `pool` (full, window, state)",
+        "are absent where there is one only. A server that is down keeps `server_state` alone.",
         "",
         "| metric | type | labels | meaning |",
         "|---|---|---|---|",
