@@ -20,7 +20,7 @@ from tests.engines.vllm_server import FP8_REFUSED, SMALL_POOL, Load, Scrape, Ser
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "vllm"
 _NOT_OURS = ("# HELP ", "python_", "# TYPE python_", "http_", "# TYPE http_")
-_REQUESTS = 10
+_CLIENTS = 10
 _NOISE = ("Route: ", '"GET ', '"POST ', "█", "▀", "Loading safetensors")
 
 
@@ -92,7 +92,7 @@ def exposition(text: str, *, whole: bool) -> str:
 def _watch(server: VllmServer) -> list[Moment]:
     moments: list[Moment] = []
     began = time.monotonic()
-    with Load(server, requests=_REQUESTS) as load:
+    with Load(server, clients=_CLIENTS) as load:
         while load.running():
             moments.append(_moment(server, time.monotonic() - began))
             time.sleep(0.1)
@@ -170,7 +170,7 @@ VLLM_CPU_KVCACHE_SPACE=1 VLLM_NO_USAGE_STATS=1 HF_HUB_OFFLINE=1 \\
 {" ".join(server.command_line)}
 ```
 
-Load, after one short completion: {_REQUESTS} x `/v1/completions` 1 s apart, prompts of 64 tokens, `max_tokens` 1500,
+Load, after one short completion: {_CLIENTS} x `/v1/completions` 1 s apart, prompts of 64 tokens, `max_tokens` 1500,
 `ignore_eos`.
 
 | file | s | usage | running | waiting | preemptions |

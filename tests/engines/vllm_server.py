@@ -5,6 +5,7 @@ import re
 import signal
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -181,7 +182,7 @@ class VllmServer:
                     process.resume()
             if time.monotonic() > deadline:
                 raise TimeoutError(f"no such moment within {seconds:.0f} s; last seen: {scrape.load()}")
-            time.sleep(0.2)
+            time.sleep(0.05)
 
     def _settled(self) -> Scrape:
         """What is exposed once all that the engine still said has been taken in."""
@@ -239,18 +240,22 @@ class VllmServer:
 
 
 class Load:
-    """Completions, each to its full length, started a second apart; leaving waits for all and fails if one failed.
+    """Completions, each to its full length, begun a second apart; leaving waits for all and fails if one failed.
 
-    As they are by default they outgrow the small pool.
+    Without ``until_left`` each client asks once, else again and again until the block is left. As they are by default
+    they outgrow the small pool.
     """
 
-    def __init__(self, server: VllmServer, *, requests: int = 6, max_tokens: int = 1500, apart: float = 1.0) -> None:
+    def __init__(
+        self, server: VllmServer, *, clients: int = 6, max_tokens: int = 1500, until_left: bool = False
+    ) -> None:
         self._server = server
-        self._pool = ThreadPoolExecutor(max_workers=requests)
         self._max_tokens = max_tokens
-        self._futures: list[Future[int]] = [
-            self._pool.submit(self._complete, index, index * apart) for index in range(requests)
-        ]
+        self._last_round = threading.Event()
+        if not until_left:
+            self._last_round.set()
+        self._pool = ThreadPoolExecutor(max_workers=clients)
+        self._futures: list[Future[int]] = [self._pool.submit(self._ask, number) for number in range(clients)]
 
     def __enter__(self) -> Self:
         return self
@@ -258,19 +263,26 @@ class Load:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._pool.shutdown(wait=True, cancel_futures=value is not None)
-        if value is None:
+        self._last_round.set()
+        self._pool.shutdown(wait=True)
+        if value is not None:
+            value.add_note(f"load: {[future.exception() or future.result() for future in self._futures]}")
+        else:
             assert {future.result() for future in self._futures} == {self._max_tokens}
 
     def running(self) -> bool:
-        """Whether a request has not ended; one that failed ends the load."""
+        """Whether a client has not ended; fails if one failed."""
         done = [future.result() for future in self._futures if future.done()]
         return len(done) < len(self._futures)
 
-    def _complete(self, index: int, delay: float) -> int:
-        time.sleep(delay)
-        prompt = f"{index} " * 32  # 64 bytes = 64 tokens; all different, so that no prefix is shared
-        return self._server.complete(prompt, max_tokens=self._max_tokens)
+    def _ask(self, number: int) -> int:
+        """The tokens of the last answer."""
+        time.sleep(float(number))
+        prompt = f"{number} " * 32  # 64 bytes = 64 tokens; all different, so that no prefix is shared
+        while True:
+            tokens = self._server.complete(prompt, max_tokens=self._max_tokens)
+            if self._last_round.is_set() or tokens != self._max_tokens:
+                return tokens
 
 
 def free_port() -> int:
