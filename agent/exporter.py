@@ -1,51 +1,55 @@
-"""From a snapshot to the exposition text: the same snapshot gives the same bytes; what is unknown has no sample."""
+"""From a snapshot to the exposition text: the same snapshot gives the same bytes; what is unknown has no sample.
+
+Written here and not by prometheus_client, whose rendering was two thirds of a tick (5.8 of 8.9 ms for 573 series);
+tests hold it against that library's parser.
+"""
 
 import platform
 from collections.abc import Iterator
+from functools import lru_cache
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.exposition import generate_latest
-from prometheus_client.registry import Collector, CollectorRegistry
-
-from agent.metrics import CATALOGUE, PREFIX
+from agent.metrics import BY_NAME, CATALOGUE, PREFIX
 from agent.snapshot import Device, Pool, Server, Snapshot
 from collectors.readings import ServerState
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 STATES: tuple[ServerState, ...] = ("loading", "serving", "sleeping", "down")
 Sample = tuple[str, dict[str, str], float]
-Family = GaugeMetricFamily | CounterMetricFamily
+
+_HEADS = {
+    metric.name: f"# HELP {metric.name} {metric.help}\n# TYPE {metric.name} {metric.type}" for metric in CATALOGUE
+}
 
 
 def render(snapshot: Snapshot) -> bytes:
-    """The whole exposition of one snapshot in the text format, families in catalogue order, samples sorted."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Families(snapshot))
-    return generate_latest(registry)
+    """The whole exposition of one snapshot in the text format, families in catalogue order, samples sorted.
+
+    Raises:
+        KeyError: a sample's name is not in the catalogue (a programming error).
+    """
+    families: dict[str, list[str]] = {name: [] for name in BY_NAME}
+    for name, labels, value in _samples(snapshot):
+        families[PREFIX + name].append(f"{PREFIX}{name}{_label_text(tuple(labels.items()))} {_number(value)}")
+    lines = []
+    for name, samples in families.items():
+        if samples:
+            lines += [_HEADS[name], *sorted(samples)]
+    return ("\n".join(lines) + "\n").encode()
 
 
-class _Families(Collector):
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
+@lru_cache(maxsize=8192)
+def _label_text(labels: tuple[tuple[str, str], ...]) -> str:
+    if not labels:
+        return ""
+    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in sorted(labels)) + "}"
 
-    def collect(self) -> Iterator[Family]:
-        by_name: dict[str, list[tuple[tuple[str, ...], dict[str, str], float]]] = {}
-        for name, labels, value in _samples(self._snapshot):
-            by_name.setdefault(PREFIX + name, []).append((tuple(labels.values()), labels, value))
-        for metric in CATALOGUE:
-            samples = by_name.pop(metric.name, None)
-            if samples:
-                family: Family = (CounterMetricFamily if metric.type == "counter" else GaugeMetricFamily)(
-                    metric.name.removesuffix("_total"), metric.help
-                )
-                for _, labels, value in sorted(samples, key=lambda sample: sample[0]):
-                    family.add_sample(metric.name, labels, value)
-                yield family
-        if by_name:
-            raise LookupError(f"not in the catalogue: {', '.join(sorted(by_name))}")
 
-    def describe(self) -> Iterator[Family]:
-        return iter(())
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if isinstance(value, int) else repr(value)
 
 
 def _samples(snapshot: Snapshot) -> Iterator[Sample]:

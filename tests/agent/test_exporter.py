@@ -4,6 +4,8 @@ import re
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent.exporter import render
@@ -182,6 +184,22 @@ def test_hostile_labels_are_escaped() -> None:
     found = samples(render(snapshot(servers=(server(model=name),))))
 
     assert found["vramscope_server_info"][0][0]["model"] == name
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_any_label_comes_back_as_it_was(name: str) -> None:
+    """The library's parser reads what is written here, for any text."""
+    text = render(snapshot(servers=(server(model=name),)))
+
+    assert samples(text)["vramscope_server_info"][0][0]["model"] == name
+
+
+def test_numbers_are_exact() -> None:
+    """Bytes as whole numbers, ratios to the last digit."""
+    text = render(snapshot(servers=(server(pools=(pool(used_ratio=1 / 3),)),)))
+
+    assert b'component="weights",gpu="0",server="chat"} 64424509440\n' in text
+    assert f'vramscope_kv_used_ratio{{server="chat"}} {1 / 3!r}\n'.encode() in text
 
 
 def test_collectors_and_their_failures() -> None:
