@@ -89,6 +89,29 @@ class RankTitle(Struct, frozen=True, kw_only=True):
     replica: str
 
 
+class FoundServer(Struct, frozen=True, kw_only=True):
+    """An inference server found among the processes of this host.
+
+    ``url`` is where it answers, None until one of its own processes listens. ``arguments`` are flags of its command line
+    under the engine's own names; ``model`` is a path we can read. ``network_pid``: a process of its network namespace,
+    where that is not ours. ``notes`` say what is not known and which privilege would make it known.
+    """
+
+    engine: str
+    tree: ProcessTree
+    started_at: float
+    listening: bool = False
+    host: str | None = None
+    port: int | None = None
+    url: str | None = None
+    arguments: dict[str, int | float | str | bool] = {}
+    version: str | None = None
+    model: str | None = None
+    served_name: str | None = None
+    network_pid: int | None = None
+    notes: tuple[str, ...] = ()
+
+
 class PoolReading(Struct, frozen=True, kw_only=True):
     """One KV pool as the engine reports it, in tokens and blocks of one rank.
 
