@@ -75,8 +75,12 @@ class View:
         return found
 
     def components(self) -> dict[tuple[str, str], int]:
-        """Bytes by server ("" for the device's own) and component."""
-        return {(part["server"], part["component"]): part["bytes"] for part in self.device["components"]}
+        """Bytes by server ("" for the device's own) and component; none while the device's reading is not fresh."""
+        return {
+            (part["server"], part["component"]): part["bytes"]
+            for device in self.snapshot["devices"]
+            for part in device["components"]
+        }
 
     def metric(self, name: str, **labels: str) -> float:
         return self.scrape.value(f"vramscope_{name}", **labels)
@@ -99,10 +103,10 @@ def until(program: Program, wanted: Callable[[View], bool], *, seconds: float = 
 
 
 def after(program: Program, moment: float) -> View:
-    """What the agent says from a reading of the server that is younger than ``moment`` (wall clock)."""
+    """What the agent says once its reading of the server is younger than ``moment`` (wall clock)."""
 
     def fresh(view: View) -> bool:
         age = view.server["age_seconds"]
-        return age is not None and view.snapshot["time"] - age > moment
+        return age is not None and view.snapshot["time"] - age > moment and bool(view.components())
 
     return until(program, fresh)
