@@ -1,4 +1,4 @@
-"""Which exposed series carries which fact, over vLLM 0.8 to 0.33. Newest name first: the first one present counts."""
+"""Which exposed series carries which fact, over vLLM 0.6 to 0.33. Newest name first: the first one present counts."""
 
 from typing import Literal
 
@@ -35,6 +35,7 @@ PREFIX_TOKENS_SINCE = (0, 9)
 
 CACHE_CONFIG = "cache_config_info"
 SLEEP_STATE = "engine_sleep_state"
+V0_ONLY = "num_requests_swapped"  # the engine up to 0.9 could swap requests out; only its pages have this
 
 # Ray Serve re-exports the series under its own prefix; with a colon until 0.10, with an underscore after.
 PREFIXES = ("vllm:", "ray_vllm:", "ray_vllm_")

@@ -1,41 +1,38 @@
 """One ``/metrics`` page of vLLM: the few lines that are needed, under one name each, by replica."""
 
 import math
-import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal
 
 from msgspec import Struct
-from prometheus_client.parser import text_string_to_metric_families
 
-from collectors.errors import Unreadable
-from collectors.vllm.names import CACHE_CONFIG, NAMES, PREFIXES, PROCESS_START, SLEEP_STATE, Field
+from collectors.exposition import Labels, Sample, Wanted
+from collectors.vllm.names import CACHE_CONFIG, NAMES, PREFIXES, PROCESS_START, SLEEP_STATE, V0_ONLY, Field
 
-_BARE_NAMES = {name for names in NAMES.values() for name in names} | {CACHE_CONFIG, SLEEP_STATE}
-_WANTED = {prefix + name: name for prefix in PREFIXES for name in _BARE_NAMES} | {PROCESS_START: PROCESS_START}
-_NEEDED = re.compile(
-    rf"^(?:{PROCESS_START}|(?:{'|'.join(PREFIXES)})(?:{'|'.join(sorted(_BARE_NAMES))}))[{{ ].*", re.MULTILINE
-)
-_MAX_LINES = 4096
-_MAX_LINE_LENGTH = 65536
+_BARE_NAMES = {name for names in NAMES.values() for name in names} | {CACHE_CONFIG, SLEEP_STATE, V0_ONLY}
+_FULL_NAMES = {prefix + name: name for prefix in PREFIXES for name in _BARE_NAMES} | {PROCESS_START: PROCESS_START}
+_WANTED = Wanted(_FULL_NAMES)
+_UNKNOWN = frozenset({"", "None", "0"})
 
 Values = dict[str, float]  # by replica
+Sleep = Literal["weights_offloaded", "discard_all"]  # levels 1 and 2
 
 
 class Page(Struct, frozen=True, kw_only=True):
-    """What a page says. ``cache_config`` holds the labels of ``cache_config_info`` by replica."""
+    """What a page says; one without any vLLM series has no replicas.
 
-    model: str | None
+    ``cache_config`` holds the labels of ``cache_config_info`` by replica, ``disputed`` the names of those that two
+    samples of one replica disagree about (they are left out). ``v0``: a page of the engine before V1.
+    """
+
+    models: tuple[str, ...]
     replicas: tuple[str, ...]
     values: dict[Field, Values]
-    cache_config: dict[str, dict[str, str]]
-    sleeping: bool
+    cache_config: dict[str, Labels]
+    disputed: frozenset[str]
+    sleep: Sleep | None
+    v0: bool
     started_at: float | None
-
-
-class _Sample(Struct, frozen=True):
-    name: str
-    labels: dict[str, str]
-    value: float
 
 
 def parse_page(text: str, *, source: str) -> Page:
@@ -44,73 +41,82 @@ def parse_page(text: str, *, source: str) -> Page:
     Several samples of one fact and replica (a ``pid`` label per API server, dead ones included) count as their maximum.
 
     Raises:
-        Unreadable: no vLLM series at all, cut off, or a needed line that is malformed.
+        Unreadable: cut off, a needed line that is malformed, or far too many of them.
     """
-    samples = list(_samples(text, source))
-    served = [sample for sample in samples if sample.name != PROCESS_START]
-    if not served:
-        advice = "start vLLM without --disable-log-stats, or check that the URL is that of a vLLM server"
-        raise Unreadable("no_series", f"{source} has no vllm: series; {advice}")
-    values: dict[Field, Values] = {field: _values(served, names) for field, names in NAMES.items()}
+    samples = _WANTED.samples(text, source=source)
+    served = [sample.labels for sample in samples if sample.name != PROCESS_START]
+    replica = _naming(served)
+    by_name: dict[str, list[Sample]] = {}
+    for sample in samples:
+        if math.isfinite(sample.value) and sample.value >= 0:
+            by_name.setdefault(_FULL_NAMES[sample.name], []).append(sample)
+    values: dict[Field, Values] = {field: _values(by_name, names, replica) for field, names in NAMES.items()}
+    cache_config, disputed = _agreed(by_name.get(CACHE_CONFIG, ()), replica)
+    starts = [sample.value for sample in by_name.get(PROCESS_START, ())] or values["created_at"].values()
     return Page(
-        model=next((sample.labels["model_name"] for sample in served if sample.labels.get("model_name")), None),
-        replicas=tuple(sorted({_replica(sample.labels) for sample in served}, key=lambda name: (len(name), name))),
+        models=tuple(dict.fromkeys(labels["model_name"] for labels in served if labels.get("model_name"))),
+        replicas=_replicas(served, replica),
         values=values,
-        cache_config={_replica(sample.labels): sample.labels for sample in served if sample.name == CACHE_CONFIG},
-        sleeping=_sleeping(served),
-        started_at=_started_at(samples, values["created_at"]),
+        cache_config=cache_config,
+        disputed=disputed,
+        sleep=_sleep(by_name.get(SLEEP_STATE, ())),
+        v0=V0_ONLY in by_name,
+        started_at=min(starts, default=None),
     )
 
 
-def _samples(text: str, source: str) -> Iterator[_Sample]:
-    for name, labels, value in _parsed(_needed_lines(text, source), source):
-        if name in _WANTED and math.isfinite(value) and value >= 0:
-            yield _Sample(_WANTED[name], labels, value)
+def _replicas(served: Sequence[Labels], replica: Callable[[Labels], str]) -> tuple[str, ...]:
+    """In the order of their numbers. ``cache_config_info`` names no model: where models share a page it adds none."""
+    named = {replica(labels) for labels in served if _family(labels)} or {replica(labels) for labels in served}
+    return tuple(sorted(named, key=lambda name: (len(name), name)))
 
 
-def _needed_lines(text: str, source: str) -> list[str]:
-    if text and not text.endswith(("\n", "# EOF")):
-        raise Unreadable("truncated", f"{source} ends in the middle of a line; its answer was cut off on the way")
-    lines = _NEEDED.findall(text)
-    if len(lines) > _MAX_LINES or any(len(line) > _MAX_LINE_LENGTH for line in lines):
-        got = f"more than {_MAX_LINES} needed lines, or one longer than {_MAX_LINE_LENGTH} characters"
-        raise Unreadable("too_large", f"{source} has {got}; check that the URL is that of a vLLM server")
-    return lines
+def _naming(served: Iterable[Labels]) -> Callable[[Labels], str]:
+    """How to name a sample's replica: by its data-parallel rank, within its family where the page has several."""
+    several = len({family for labels in served if (family := _family(labels))}) > 1
+
+    def replica(labels: Labels) -> str:
+        rank = labels.get("engine") or "0"
+        family = _family(labels) if several else None
+        return f"{family}/{rank}" if family else rank
+
+    return replica
 
 
-def _parsed(lines: list[str], source: str) -> Iterator[tuple[str, dict[str, str], float]]:
-    try:
-        for family in text_string_to_metric_families("\n".join(lines)):
-            for sample in family.samples:
-                yield sample.name, sample.labels, float(sample.value)
-    except Exception as exc:  # the parser promises no types, and the page is not ours
-        advice = "expected the Prometheus text format: check that the URL is that of a vLLM server"
-        raise Unreadable("malformed", f"{source} has a malformed line; {advice}") from exc
+def _family(labels: Labels) -> str | None:
+    """What has an engine 0 of its own: a Ray replica (named since 0.12, before only by its worker), else a model."""
+    return labels.get("ReplicaId") or labels.get("WorkerId") or labels.get("model_name")
 
 
-def _replica(labels: dict[str, str]) -> str:
-    """The data-parallel rank, within its Ray replica where there is one."""
-    rank = labels.get("engine") or "0"
-    return f"{labels['ReplicaId']}/{rank}" if labels.get("ReplicaId") else rank
+def _values(by_name: dict[str, list[Sample]], names: tuple[str, ...], replica: Callable[[Labels], str]) -> Values:
+    found: Values = {}
+    samples = next((by_name[name] for name in names if name in by_name), ())
+    for sample in samples:
+        key = replica(sample.labels)
+        found[key] = max(sample.value, found.get(key, 0.0))
+    return found
 
 
-def _values(samples: list[_Sample], names: tuple[str, ...]) -> Values:
-    for name in names:
-        found: Values = {}
-        for sample in samples:
-            if sample.name == name:
-                replica = _replica(sample.labels)
-                found[replica] = max(sample.value, found.get(replica, 0.0))
-        if found:
-            return found
-    return {}
+def _agreed(samples: Sequence[Sample], replica: Callable[[Labels], str]) -> tuple[dict[str, Labels], frozenset[str]]:
+    """Labels by replica: of several samples what one of them knows; what they disagree about is not known."""
+    agreed: dict[str, Labels] = {}
+    disputed: set[str] = set()
+    for sample in samples:
+        labels = agreed.setdefault(replica(sample.labels), {})
+        for name, value in sample.labels.items():
+            known = labels.setdefault(name, value)
+            if known in _UNKNOWN:
+                labels[name] = value
+            elif value not in (known, *_UNKNOWN) and name != "pid":
+                disputed.add(name)
+    without = {
+        key: {name: value for name, value in labels.items() if name not in disputed} for key, labels in agreed.items()
+    }
+    return without, frozenset(disputed)
 
 
-def _sleeping(samples: list[_Sample]) -> bool:
-    states = [(sample.labels.get("sleep_state"), sample.value) for sample in samples if sample.name == SLEEP_STATE]
-    return any(state not in (None, "awake") and value == 1 for state, value in states)
-
-
-def _started_at(samples: list[_Sample], created: Values) -> float | None:
-    starts = [sample.value for sample in samples if sample.name == PROCESS_START]
-    return min(starts, default=min(created.values(), default=None))
+def _sleep(samples: Sequence[Sample]) -> Sleep | None:
+    """The deepest sleep of any replica; a pause of the scheduler (level 0) frees no memory and is none."""
+    on = {sample.labels.get("sleep_state") for sample in samples if sample.value == 1}
+    levels: tuple[Sleep, ...] = ("discard_all", "weights_offloaded")
+    return next((level for level in levels if level in on), None)

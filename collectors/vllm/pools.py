@@ -1,7 +1,8 @@
 """What a KV pool of vLLM holds, from the usage ratio and the labels of ``cache_config_info``.
 
 Since 0.10/0.11 usage = 1 - free / (blocks - 1): block 0 is a placeholder that is never handed out. Before, usage =
-1 - free / blocks, and the placeholder counts as used. Source: vllm-project/vllm, ``v1/core/block_pool.py``.
+1 - free / blocks, and the placeholder counts as used; the V0 engine has none. Source: vllm-project/vllm,
+``v1/core/block_pool.py`` and ``engine/llm_engine.py``.
 """
 
 import math
@@ -21,22 +22,37 @@ def pools_of(page: Page) -> tuple[PoolReading, ...]:
 def arguments_of(page: Page) -> Arguments:
     """What ``cache_config_info`` says about the server's arguments; what it does not say is left out.
 
-    ``num_gpu_blocks`` is what an operator asked for, not what the engine came to: that is in the pools.
+    ``num_gpu_blocks`` is what an operator asked for, not what the engine came to: that is in the pools. A page with one
+    rank alone, and that not the first, is of a server that shares a group of ranks with others: how many is not said.
     """
-    labels = _labels(page, page.replicas[0])
+    labels = _labels(page, page.replicas[0]) if page.replicas else {}
     found: dict[str, int | float | str | None] = {
         "block_size": _count(labels.get("block_size")),
         "kv_cache_dtype": _text(labels.get("cache_dtype")),
         "gpu_memory_utilization": _ratio(labels.get("gpu_memory_utilization")),
         "num_gpu_blocks": _count(labels.get("num_gpu_blocks_override")),
         "kv_cache_memory_bytes": _count(labels.get("kv_cache_memory_bytes")),
-        "dp": len(page.replicas),
+        "dp": _size(page),
     }
     return {name: value for name, value in found.items() if value is not None}
 
 
 def notes_of(page: Page) -> tuple[str, ...]:
     """What of the pools is not known, and what would make it known."""
+    notes = []
+    if len(page.models) > 1:
+        names = ", ".join(model[:64] for model in page.models[:4])
+        notes.append(f"{len(page.models)} models on one page ({names}): each is shown as a replica of its own")
+    if page.disputed:
+        what = ", ".join(sorted(page.disputed)[:4])[:200]
+        notes.append(
+            f"two cache_config_info of one engine differ in {what}: values of an earlier run, when "
+            "PROMETHEUS_MULTIPROC_DIR was not emptied before the start"
+        )
+    return (*notes, *_capacity_notes(page))
+
+
+def _capacity_notes(page: Page) -> tuple[str, ...]:
     labels = _labels(page, page.replicas[0])
     if not labels:
         return ("no cache_config_info on the metrics page, so the size of the KV pool is not known",)
@@ -54,11 +70,13 @@ def notes_of(page: Page) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def used_blocks(used_ratio: float, blocks: int) -> int:
-    """Blocks held by requests, whichever of the two usage formulae the server has.
+def used_blocks(used_ratio: float, blocks: int, *, v0: bool = False) -> int:
+    """Blocks held by requests, whichever of the usage formulae the server has.
 
-    The right one makes usage x divisor an integer; both do at 0 and 1, and agree there.
+    Of the two of V1 the right one makes usage x divisor an integer; both do at 0 and 1, and agree there.
     """
+    if v0:
+        return min(max(round(used_ratio * blocks), 0), blocks)
     usable = blocks - 1
     candidates = ((used_ratio * usable, 0), (used_ratio * blocks, 1))
     exact, placeholder = min(candidates, key=lambda candidate: abs(candidate[0] - round(candidate[0])))
@@ -72,7 +90,7 @@ def _pool(page: Page, replica: str) -> PoolReading:
     blocks, block_size = _blocks(page, replica), _count(labels.get("block_size"))
     reported = _count(labels.get("kv_cache_size_tokens"))
     capacity = reported if reported is not None or not blocks or not block_size else blocks * block_size
-    held = used_blocks(used_ratio, blocks) if used_ratio is not None and blocks else None
+    held = used_blocks(used_ratio, blocks, v0=page.v0) if used_ratio is not None and blocks else None
     used = _used_tokens(used_ratio, held, blocks, capacity)
     return PoolReading(
         replica=replica,
@@ -105,6 +123,13 @@ def _sharing(page: Page, replica: str) -> int:
     """How many replicas the reported sum of blocks is over."""
     family = replica.rpartition("/")[0]
     return sum(other.rpartition("/")[0] == family for other in page.replicas)
+
+
+def _size(page: Page) -> int | None:
+    """The data-parallel size, None where the page does not tell."""
+    if not page.replicas or (len(page.replicas) == 1 and page.replicas[0] != "0"):
+        return None
+    return _sharing(page, page.replicas[0])
 
 
 def _blocks(page: Page, replica: str) -> int | None:

@@ -11,14 +11,20 @@ from msgspec import Struct
 from collectors.errors import CollectorError, Refused, Unreachable, Unreadable
 from collectors.http_text import Endpoint
 from collectors.readings import ReplicaReading, ServerReading
+from collectors.vllm.doubts import Doubts
 from collectors.vllm.names import PREFIX_TOKENS_SINCE, Field
-from collectors.vllm.page import Page, parse_page
+from collectors.vllm.page import Page, Sleep, parse_page
 from collectors.vllm.pools import Arguments, arguments_of, notes_of, pools_of
 
 PATHS = frozenset({"/metrics", "/version", "/v1/models"})
 FACTS_SECONDS = 60.0
 RETRY_SECONDS = 10.0
 FACT_DEADLINE_SECONDS = 1.0
+
+_ASLEEP: dict[Sleep, str] = {
+    "weights_offloaded": "asleep at level 1: the weights are in host memory, the KV pool is given up",
+    "discard_all": "asleep at level 2: weights and KV pool are given up",
+}
 
 T = TypeVar("T")
 
@@ -30,6 +36,7 @@ class _Version(Struct, frozen=True):
 class _Model(Struct, frozen=True):
     id: str
     parent: str | None = None
+    owned_by: str | None = None
     max_model_len: int | None = None
 
 
@@ -61,6 +68,7 @@ class VllmReader:
         self._clock = clock
         self._fact_deadline_seconds = fact_deadline_seconds
         self._facts: _Facts | None = None
+        self._doubts = Doubts()
 
     async def read(self) -> ServerReading:
         """The server now; counters are raw, since the engine's start.
@@ -70,15 +78,20 @@ class VllmReader:
             Refused: the metrics are behind a key.
             Unreadable: not a page of vLLM.
         """
+        url = f"{self._endpoint.url}/metrics"
         try:
             answer = await self._endpoint.get("/metrics", key=True)
-            page = parse_page(answer.text, source=f"{self._endpoint.url}/metrics")
-        except CollectorError:
+            page = parse_page(answer.text, source=url)
+        except CollectorError as exc:
             self._facts = None  # it may come back as another version
+            self._doubts.lost(exc)
             raise
         at = self._clock()
         facts = await self._current_facts(page)
-        return _reading(at, page, facts)
+        if not page.replicas and not any(model.owned_by == "vllm" for model in facts.models):
+            advice = "start vLLM without --disable-log-stats, or check that the URL is that of a vLLM server"
+            raise Unreadable("no_series", f"{url} has no vllm: series; {advice}")
+        return _reading(at, page, facts, self._doubts.about(page, at))
 
     async def _current_facts(self, page: Page) -> _Facts:
         facts = self._facts
@@ -114,24 +127,32 @@ class VllmReader:
             return Unreadable("malformed", f"{url} is not the JSON that vLLM answers there")
 
 
-def _reading(at: float, page: Page, facts: _Facts) -> ServerReading:
+def _reading(at: float, page: Page, facts: _Facts, doubts: tuple[str, ...]) -> ServerReading:
     base = next((model for model in facts.models if model.parent is None), None)
     arguments: Arguments = arguments_of(page)
     if base is not None and base.max_model_len is not None and base.max_model_len > 0:
         arguments["max_model_len"] = base.max_model_len
-    model = page.model or (base.id if base is not None else None)
+    model = next(iter(page.models), base.id if base is not None else None)
     return ServerReading(
         at=at,
         engine="vllm",
-        state="sleeping" if page.sleeping else "serving",
+        state="sleeping" if page.sleep else "serving",
         version=facts.version,
         model=model[:256] if model is not None else None,
         started_at=page.started_at,
-        pools=() if page.sleeping else pools_of(page),
+        pools=() if page.sleep else pools_of(page),
         replicas=tuple(_replica(page, replica, facts.version) for replica in page.replicas),
         arguments=arguments,
-        notes=facts.notes + (() if page.sleeping else notes_of(page)),
+        notes=(*facts.notes, *_notes(page), *doubts),
     )
+
+
+def _notes(page: Page) -> tuple[str, ...]:
+    if not page.replicas:
+        return ("no vllm: series, so pools and requests are not known; start vLLM without --disable-log-stats",)
+    if page.sleep:
+        return (_ASLEEP[page.sleep],)
+    return notes_of(page)
 
 
 def _replica(page: Page, replica: str, version: str | None) -> ReplicaReading:

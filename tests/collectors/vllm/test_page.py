@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectors.errors import CollectorError, Unreadable
-from collectors.vllm.names import CACHE_CONFIG, NAMES, SLEEP_STATE
+from collectors.vllm.names import CACHE_CONFIG, NAMES, SLEEP_STATE, V0_ONLY
 from collectors.vllm.page import Page, parse_page
 from tests.collectors.replay import FIXTURES, vllm
 
@@ -17,7 +17,6 @@ SOURCE = "http://host:8000/metrics"
 # What is read of no release, and why; a star stands for every name that starts so.
 IGNORED = {
     "vllm:cpu_cache_usage_perc": "swap space of the V0 engine",
-    "vllm:num_requests_swapped": "V0 engine",
     "vllm:gpu_prefix_cache_hit_rate": "V0 engine; the counters say it better",
     "vllm:cpu_prefix_cache_hit_rate": "V0 engine",
     "vllm:tokens_total": "V0 engine, one release; sum of the two token counters",
@@ -72,6 +71,7 @@ def test_every_known_series_is_read_or_left_out_for_a_reason() -> None:
     read = {f"vllm:{name}" for names in NAMES.values() for name in names} | {
         f"vllm:{CACHE_CONFIG}",
         f"vllm:{SLEEP_STATE}",
+        f"vllm:{V0_ONLY}",
     }
     known = series()
 
@@ -81,12 +81,15 @@ def test_every_known_series_is_read_or_left_out_for_a_reason() -> None:
     assert [name for name in IGNORED if not any(name in ignored_by(metric) for metric in known)] == []
 
 
-@pytest.mark.parametrize("version", ["0.8.5", "0.9.2", "0.10.2", "0.11.2", "0.19.1", "0.20.2", "0.24.0", "0.33.0"])
+VERSIONS = ["0.6.6", "0.8.5", "0.9.2", "0.10.2", "0.11.2", "0.19.1", "0.20.2", "0.24.0", "0.33.0"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
 def test_every_release_gives_the_same_facts(version: str) -> None:
     """Renamed series end up under one name."""
     found = page(f"{version}/metrics.txt")
 
-    assert found.model == "meta-llama/Llama-3.1-8B-Instruct"
+    assert found.models == ("meta-llama/Llama-3.1-8B-Instruct",)
     assert found.replicas == ("0",)
     assert found.values["used_ratio"] == {"0": pytest.approx(0.25, abs=0.002)}
     assert found.values["running"] == {"0": 3.0}
@@ -95,7 +98,8 @@ def test_every_release_gives_the_same_facts(version: str) -> None:
     assert found.values["prompt_tokens"] == {"0": 5000.0}
     assert found.values["generation_tokens"] == {"0": 7000.0}
     assert found.cache_config["0"]["num_gpu_blocks"] == "1000"
-    assert not found.sleeping
+    assert found.sleep is None
+    assert found.v0 is (version == "0.6.6")
 
 
 def test_with_both_names_only_the_new_one_counts() -> None:
@@ -174,7 +178,7 @@ def test_escaped_labels_are_unescaped() -> None:
     """Quotes, commas, braces, line breaks and backslashes in label values."""
     found = page("shapes/escaped_labels.txt")
 
-    assert found.model == 'org/quo"te {x},y=z'
+    assert found.models == ('org/quo"te {x},y=z',)
     assert found.cache_config["0"]["kv_cache_dtype_skip_layers"] == '["a, b", {c=d}]'
     assert found.cache_config["0"]["note"] == "two\nlines \\ end"
     assert found.values["running"] == {"0": 3.0}
@@ -182,39 +186,105 @@ def test_escaped_labels_are_unescaped() -> None:
 
 def test_markup_in_a_model_name_stays_text() -> None:
     """It is passed on as it is; whoever renders it escapes it."""
-    assert page("shapes/script_name.txt").model == "<script>alert(1)</script>"
+    assert page("shapes/script_name.txt").models == ("<script>alert(1)</script>",)
 
 
-def test_an_open_metrics_page_is_read() -> None:
-    """The Rust front end ends with ``# EOF`` and has no cache_config_info."""
-    found = parse_page(vllm("shapes/rust_frontend.txt").rstrip("\n"), source=SOURCE)
+@pytest.mark.parametrize("end", ["# EOF", "# EOF\n"])
+def test_an_open_metrics_page_is_read(end: str) -> None:
+    """Units, types without ``_total``, exemplars and created times change nothing; ``# EOF`` may end the page."""
+    found = parse_page(vllm("shapes/openmetrics.txt").removesuffix("# EOF\n") + end, source=SOURCE)
+
+    expected = page("0.33.0/metrics.txt")
+    assert found.values == expected.values
+    assert (found.replicas, found.models, found.started_at) == (expected.replicas, expected.models, 1.75e9)
+    assert found.cache_config["0"]["kv_cache_size_tokens"] == "16000"
+
+
+def test_the_rust_front_end_says_less() -> None:
+    """No configuration, no sleep state, no time of its start."""
+    found = page("shapes/rust_frontend.txt")
 
     assert found.values["running"] == {"0": 3.0}
-    assert found.cache_config == {}
+    assert found.values["generation_tokens"] == {"0": 7000.0}
+    assert (found.cache_config, found.sleep, found.started_at) == ({}, None, None)
 
 
-def test_a_page_without_vllm_series_says_what_to_do() -> None:
+def test_rays_replicas_are_told_apart_by_their_workers() -> None:
+    """Before 0.12 there is no ReplicaId; a single worker needs no name in front."""
+    assert page("shapes/ray_workers.txt").values["running"] == {"0a1b/0": 3.0, "2c3d/0": 6.0}
+    assert page("shapes/ray_colon.txt").replicas == ("0",)
+
+
+def test_two_models_on_one_page_are_kept_apart() -> None:
+    """Each has an engine 0; nothing of one is taken for the other's."""
+    found = page("shapes/two_models.txt")
+
+    assert found.models == ("org/a", "org/b")
+    assert found.replicas == ("org/a/0", "org/b/0")
+    assert found.values["running"] == {"org/a/0": 3.0, "org/b/0": 6.0}
+
+
+def test_adapters_are_no_models_of_their_own() -> None:
+    """LoRA adapters stand in labels of one series, whose value is a time."""
+    found = page("shapes/lora.txt")
+
+    assert found.models == ("meta-llama/Llama-3.1-8B-Instruct",)
+    assert found.replicas == ("0",)
+
+
+def test_one_rank_of_a_group_keeps_its_number() -> None:
+    """Behind an external balancer each rank has a port of its own."""
+    assert page("shapes/dp_external.txt").replicas == ("3",)
+
+
+@pytest.mark.parametrize(
+    ("shape", "sleep"),
+    [("sleeping", "weights_offloaded"), ("sleeping_discarded", "discard_all"), ("paused", None), ("lora", None)],
+)
+def test_levels_of_sleep(shape: str, sleep: str | None) -> None:
+    """A pause (level 0) gives up no memory; a page without the series is of a server that is awake."""
+    assert page(f"shapes/{shape}.txt").sleep == sleep
+
+
+def test_of_two_configurations_the_known_values_count() -> None:
+    """One API server knows the blocks, the other says None."""
+    found = page("shapes/api_server_one_knows.txt")
+
+    assert found.cache_config["0"]["num_gpu_blocks"] == "1000"
+    assert found.disputed == frozenset()
+
+
+def test_two_configurations_that_disagree_are_not_believed() -> None:
+    """A label set of an earlier run is still there: which one is alive is not known."""
+    found = page("shapes/multiproc_left_over.txt")
+
+    assert found.disputed == {"num_gpu_blocks"}
+    assert "num_gpu_blocks" not in found.cache_config["0"]
+    assert found.cache_config["0"]["block_size"] == "16"
+
+
+@pytest.mark.parametrize("text", ["", "<html>hello</html>\n", vllm("shapes/log_stats_disabled.txt")])
+def test_a_page_without_vllm_series_has_no_replicas(text: str) -> None:
     """Statistics switched off, or another server altogether."""
-    with pytest.raises(Unreadable) as caught:
-        page("shapes/log_stats_disabled.txt")
+    assert parse_page(text, source=SOURCE).replicas == ()
 
-    assert caught.value.reason == "no_series"
-    assert str(caught.value) == (
-        "http://host:8000/metrics has no vllm: series; start vLLM without --disable-log-stats,"
-        " or check that the URL is that of a vLLM server"
-    )
+
+def test_a_page_full_of_nan_still_names_its_replicas() -> None:
+    """It is a server of which nothing is known, not one without statistics."""
+    text = "".join(f'vllm:{name}{{engine="0",model_name="m"}} NaN\n' for names in NAMES.values() for name in names)
+    found = parse_page(text, source=SOURCE)
+
+    assert found.replicas == ("0",)
+    assert all(values == {} for values in found.values.values())
 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", "no_series"),
-        ("<html>hello</html>\n", "no_series"),
         ('vllm:num_requests_running{engine="0"} 12', "truncated"),
         ('vllm:num_requests_running{engine="0\n', "malformed"),
         ('vllm:num_requests_running{engine="0"} twelve\n', "malformed"),
         ('vllm:num_requests_running{engine="0"}\n', "malformed"),
-        ("vllm:num_requests_running 1" + "0" * 400 + "\n", "malformed"),
         ("vllm:num_requests_running 1\n" * 5000, "too_large"),
         ("vllm:num_requests_running{a=" + "x" * 70000 + "} 1\n", "too_large"),
     ],

@@ -50,6 +50,7 @@ def test_recorded_pages_give_whole_blocks(capture: str, blocks: int) -> None:
 @pytest.mark.parametrize(
     ("version", "estimate"),
     [
+        ("0.6.6", True),  # 250/1000: no placeholder
         ("0.8.5", True),  # 251/1000: the placeholder counts as used
         ("0.9.2", True),
         ("0.10.2", True),  # 250/999 from here on
@@ -84,6 +85,44 @@ def test_a_sum_that_does_not_divide_evenly_is_said() -> None:
     assert [pool.blocks for pool in pools("shapes/dp4_uneven.txt")] == [1000] * 4
     assert "4002 KV blocks do not divide evenly over the replicas: each is given the same share" in notes(
         "shapes/dp4_uneven.txt"
+    )
+
+
+@pytest.mark.parametrize(("used", "expected"), [(0.0, 0), (0.25, 250), (0.251, 251), (1.0, 1000)])
+def test_v0_has_no_placeholder_block(used: float, expected: int) -> None:
+    """Usage x blocks, all of which requests can hold."""
+    assert used_blocks(used, 1000, v0=True) == expected
+
+
+def test_a_rank_behind_an_external_balancer_has_its_own_blocks() -> None:
+    """Its label is no sum; how many ranks there are is not said."""
+    found = parse_page(vllm("shapes/dp_external.txt"), source="page")
+
+    assert [(pool.replica, pool.blocks) for pool in pools_of(found)] == [("3", 1000)]
+    assert "dp" not in arguments_of(found)
+
+
+def test_two_models_share_no_sum_of_blocks() -> None:
+    """Whose the one configuration is can't be told apart: it is taken for both, and the note names them."""
+    found = pools("shapes/two_models.txt")
+
+    assert [(pool.replica, pool.blocks, pool.used_blocks) for pool in found] == [
+        ("org/a/0", 1000, 250),
+        ("org/b/0", 1000, 500),
+    ]
+    assert notes("shapes/two_models.txt") == (
+        "2 models on one page (org/a, org/b): each is shown as a replica of its own",
+    )
+
+
+def test_blocks_that_are_disputed_are_not_known() -> None:
+    """Values of an earlier run: only the ratio is left, and the note names the likely cause."""
+    (pool,) = pools("shapes/multiproc_left_over.txt")
+
+    assert (pool.used_ratio, pool.blocks) == (1 - 749 / 999, None)
+    assert notes("shapes/multiproc_left_over.txt")[0] == (
+        "two cache_config_info of one engine differ in num_gpu_blocks: values of an earlier run, when "
+        "PROMETHEUS_MULTIPROC_DIR was not emptied before the start"
     )
 
 

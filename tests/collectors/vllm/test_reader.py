@@ -1,6 +1,7 @@
 """Reading a whole vLLM server over HTTP: what is asked how often, and what comes of each thing that can go wrong."""
 
 import asyncio
+import gzip
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -9,7 +10,7 @@ from collectors.errors import Refused, Unreachable, Unreadable
 from collectors.http_text import Endpoint
 from collectors.readings import ReplicaReading, ServerReading
 from collectors.vllm.reader import PATHS, VllmReader
-from tests.collectors.replay import Replay, Script, replaying, reply, vllm
+from tests.collectors.replay import Replay, Script, redirect, replaying, reply, vllm
 
 JSON = "application/json"
 FACT_DEADLINE_SECONDS = 0.2
@@ -272,9 +273,7 @@ def test_nothing_listening_is_raised() -> None:
     [
         (reply("", status=401), Refused, "http_401"),
         (reply("", status=404), Unreadable, "http_404"),
-        (reply(vllm("shapes/log_stats_disabled.txt")), Unreadable, "no_series"),
         (reply(vllm("0.33.0/metrics.txt")[:-30]), Unreadable, "truncated"),
-        (reply('[{"iter": 1}]\n', content_type=JSON), Unreadable, "no_series"),
     ],
 )
 def test_metrics_that_cannot_be_used_are_raised(answer: bytes, kind: type[Exception], reason: str) -> None:
@@ -284,6 +283,88 @@ def test_metrics_that_cannot_be_used_are_raised(answer: bytes, kind: type[Except
 
     assert isinstance(caught.value, kind)
     assert caught.value.reason == reason
+
+
+OTHER_SERVER: dict[str, bytes | Script] = {
+    "/v1/models": reply('{"data": [{"id": "m", "owned_by": "tensorrt_llm"}]}', content_type=JSON)
+}
+
+
+@pytest.mark.parametrize("page", ['[{"iter": 1}]\n', "", "<html></html>\n", "sglang:num_running_reqs 1\n"])
+def test_another_server_is_told_by_its_models(page: str) -> None:
+    """No vLLM series, and the models are not owned by vLLM: the message says what to check."""
+    with pytest.raises(Unreadable, match=r"/metrics has no vllm: series; .* check that the URL is") as caught:
+        read(server_of(page) | OTHER_SERVER)
+
+    assert caught.value.reason == "no_series"
+
+
+def test_another_server_is_not_asked_for_its_models_each_time() -> None:
+    """What it is does not change from second to second."""
+
+    async def scenario(reader: VllmReader, server: Replay, clock: Clock) -> None:
+        for _ in range(3):
+            with pytest.raises(Unreadable):
+                await reader.read()
+        assert sorted(server.paths) == ["/metrics"] * 3 + ["/v1/models", "/version"]
+
+    with_reader(server_of("") | OTHER_SERVER, scenario)
+
+
+def test_a_server_without_statistics_serves_all_the_same() -> None:
+    """With --disable-log-stats version, model and length are known, and a note says what is not and why."""
+    reading = read(server_of(vllm("shapes/log_stats_disabled.txt")))
+
+    assert (reading.state, reading.version, reading.model) == ("serving", "0.32.0", "tiny-llama")
+    assert (reading.pools, reading.replicas, reading.arguments) == ((), (), {"max_model_len": 2048})
+    assert reading.notes == (
+        "no vllm: series, so pools and requests are not known; start vLLM without --disable-log-stats",
+    )
+
+
+@pytest.mark.parametrize(
+    ("shape", "note"),
+    [
+        ("sleeping", "asleep at level 1: the weights are in host memory, the KV pool is given up"),
+        ("sleeping_discarded", "asleep at level 2: weights and KV pool are given up"),
+    ],
+)
+def test_the_level_of_sleep_is_said(shape: str, note: str) -> None:
+    """A sleeping server has no pools, and the note says what became of its weights."""
+    reading = read(server_of(vllm(f"shapes/{shape}.txt")))
+
+    assert (reading.state, reading.pools, reading.notes) == ("sleeping", (), (note,))
+
+
+def test_a_paused_server_keeps_its_pools() -> None:
+    """Level 0 stops the scheduler and frees nothing."""
+    reading = read(server_of(vllm("shapes/paused.txt")))
+
+    assert (reading.state, len(reading.pools)) == ("serving", 1)
+
+
+def test_the_v0_engine_is_read_like_its_successors() -> None:
+    """No replica label, no counters of the prefix cache, a hit rate of -1 that means switched off."""
+    reading = read(server_of(vllm("0.6.6/metrics.txt"), version="0.6.6"))
+
+    (pool,), (replica,) = reading.pools, reading.replicas
+    assert (pool.replica, pool.blocks, pool.used_blocks, pool.used_tokens) == ("0", 1000, 250, 4000)
+    assert (replica.running_requests, replica.waiting_requests, replica.preemptions) == (3, 1, 2)
+    assert (replica.prefix_hit_tokens, replica.prefix_query_tokens) == (None, None)
+
+
+def test_metrics_behind_a_slash_are_read_each_time() -> None:
+    """A bare mount answers 307; compressed or not, in OpenMetrics or not, the reading is the same."""
+    page = vllm("shapes/openmetrics.txt")
+    packed = reply(
+        gzip.compress(page.encode()),
+        content_type="application/openmetrics-text; version=1.0.0; charset=utf-8",
+        extra="Content-Encoding: gzip\r\n",
+    )
+    plain = read(server_of(page))
+    behind = read(server_of("") | {"/metrics": redirect("/metrics/"), "/metrics/": packed})
+
+    assert behind == plain
 
 
 def test_no_other_path_is_ever_requested() -> None:

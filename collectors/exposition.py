@@ -1,0 +1,95 @@
+"""The samples of one Prometheus text or OpenMetrics page that are wanted by name, read strictly and in linear time.
+
+Why not the library's parser: it takes 30 us a line, and on lines made for it a time that grows with the square of their
+length (0.15 s for one of 64 KB), which a page of 8 MB repeats a hundred times while everything else waits.
+"""
+
+import re
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from collectors.errors import Unreadable
+
+MAX_SAMPLES = 4096
+MAX_LINE_LENGTH = 65536
+MAX_LENGTH = 1 << 20  # of the wanted lines together
+
+# Possessive quantifiers throughout: nothing is tried twice.
+_STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_BRACES = rf'\{{([^"}}]*+(?:{_STRING}[^"}}]*+)*+)\}}'
+_NUMBER = r"[+-]?(?:(?:\d++\.?\d*+|\.\d++)(?:[eE][+-]?\d++)?|[iI]nf(?:inity)?|[nN]a[nN])"
+_TIME = rf"(?: ++{_NUMBER})?"
+_EXEMPLAR = rf"(?: ++# ++{_BRACES} ++{_NUMBER}{_TIME})?"
+_REST = re.compile(rf" *+(?:{_BRACES})? *+({_NUMBER}){_TIME}{_EXEMPLAR}[ \r]*+", re.ASCII)
+_PAIR = rf" *+((?!__)[a-zA-Z_]\w*+) *+= *+({_STRING}) *+"
+_PAIRS = re.compile(rf"(?:{_PAIR}(?:,{_PAIR})*+,?+)? *+", re.ASCII)
+_EACH_PAIR = re.compile(_PAIR, re.ASCII)
+
+Labels = dict[str, str]
+
+
+class Sample(Struct, frozen=True):
+    """One line; ``value`` may be infinite or not a number. Samples of one page may share their ``labels``."""
+
+    name: str
+    labels: Labels
+    value: float
+
+
+class Wanted:
+    """The names that are read of a page; all other lines are passed over unread, whatever they hold."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        # The line feed in front lets the search jump from line to line: ten times as fast as ^ with re.MULTILINE.
+        self._line = re.compile(rf"\n({'|'.join(map(re.escape, sorted(names)))})([{{ ].*)")
+
+    def samples(self, text: str, *, source: str) -> list[Sample]:
+        """The wanted samples in the order of the page, whose ``source`` is named in messages.
+
+        Timestamps and exemplars are checked and left out.
+
+        Raises:
+            Unreadable: cut off in a line, a wanted line that is malformed, or more of them than any server has.
+        """
+        if text and not text.endswith(("\n", "# EOF")):
+            raise Unreadable("truncated", f"{source} ends in the middle of a line; its answer was cut off on the way")
+        lines = self._line.findall("\n" + text)
+        lengths = [len(rest) for _, rest in lines]
+        if len(lines) > MAX_SAMPLES or max(lengths, default=0) > MAX_LINE_LENGTH or sum(lengths) > MAX_LENGTH:
+            got = f"more than {MAX_SAMPLES} needed lines, or absurdly long ones"
+            raise Unreadable("too_large", f"{source} has {got}; check that it is the server's own page")
+        known: dict[str | None, Labels] = {None: {}}
+        try:
+            return [_sample(name, rest, known) for name, rest in lines]
+        except ValueError as exc:
+            advice = "expected the Prometheus text format: check that it is the server's own page"
+            raise Unreadable("malformed", f"{source} has a malformed line; {advice}") from exc
+
+
+def _sample(name: str, rest: str, known: dict[str | None, Labels]) -> Sample:
+    """One line after its name; ``known`` holds the labels that stood on this page before."""
+    found = _REST.fullmatch(rest)
+    if found is None:
+        raise ValueError(name)
+    text, number = found[1], found[2]
+    labels = known.get(text)
+    if labels is None:
+        labels = known[text] = _labels(text)
+    return Sample(name, labels, float(number))
+
+
+def _labels(text: str) -> Labels:
+    if _PAIRS.fullmatch(text) is None:
+        raise ValueError(text[:100])
+    pairs = _EACH_PAIR.findall(text)
+    labels = {name: _unescaped(value[1:-1]) for name, value in pairs}
+    if len(labels) != len(pairs):
+        raise ValueError(text[:100])
+    return labels
+
+
+def _unescaped(text: str) -> str:
+    if "\\" not in text:
+        return text
+    return "\\".join(part.replace("\\n", "\n").replace('\\"', '"') for part in text.split("\\\\"))
