@@ -8,13 +8,16 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import psutil
+from prometheus_client.parser import text_string_to_metric_families
 
 from agent.board import Board
 from agent.exporter import render
 from benchmarks.busy_node import PAGE, Clock, busy_board, feed
+from benchmarks.pages import page
 from collectors.vllm.page import parse_page
 
 SEQUENTIAL = 500
@@ -26,9 +29,25 @@ SPEED = "1"
 
 def main() -> int:
     print(f"python {sys.version.split()[0]}, {psutil.cpu_count()} cores, load {psutil.getloadavg()[0]:.1f}\n")
+    parsing()
     in_process()
     whole_program()
     return 0
+
+
+def parsing() -> None:
+    """What is needed of a page, beside the library's parse of all of it."""
+    for replicas in (1, 16):
+        text = page(replicas)
+        what = f"{len(text) / 1000:.0f} KB ({replicas} replica{'s' * (replicas > 1)})"
+        ours = timed(partial(parse_page, text, source="bench"), 100)
+        library = timed(partial(parse_all, text), 10)
+        row(f"parse {what}", ours, f"{statistics.median(library) / statistics.median(ours):.0f} x as fast as below")
+        row("  the library's parse of all of it", library)
+
+
+def parse_all(text: str) -> int:
+    return sum(len(family.samples) for family in text_string_to_metric_families(text))
 
 
 def in_process() -> None:
