@@ -5,21 +5,20 @@ import contextlib
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from functools import partial
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import psutil
 
 from agent.board import Board
-from agent.poller import Poller, Source
-from agent.settings import ServerSettings, Settings, check_server, parse_listen, read_api_key
+from agent.fleet import Fleet, ServerSpec
+from agent.poller import Poller
+from agent.processes import Discovery, look
+from agent.settings import Settings, parse_listen, read_api_key
 from agent.snapshot import Snapshot
-from agent.watch import ServerFacts, ServerWatch
 from agent.web.routes import build_app
 from agent.web.serving import HttpServer, bind
-from collectors.http_text import Endpoint, parse_base_url
-from collectors.model_files import read_model
+from collectors.http_text import Endpoint
 from collectors.nvml.source import NvmlSource
 from collectors.procfs import HostProcesses, ProcessTable
 from collectors.registry import ENGINES
@@ -31,22 +30,23 @@ ONCE_POLL_SECONDS = 0.05
 
 
 class Agent:
-    """Board and poller over the sources that settings name; ``simulated_state`` replaces driver and process table."""
+    """Board, fleet and poller over the sources of a host; ``simulated_state`` stands for its driver and processes."""
 
     def __init__(self, settings: Settings, *, simulated_state: Path | None = None) -> None:
-        self._endpoints: list[Endpoint] = []
         table: ProcessTable = SimulatedProcesses(simulated_state) if simulated_state else HostProcesses()
-        addresses = _own_addresses()
-        sources = [self._source(server, table, addresses) for server in settings.servers]
+        discovery: Discovery | None = None
+        self.fleet = Fleet(
+            settings.servers, open_endpoint=_endpoint, local_hosts=_own_addresses(), clock=time.monotonic
+        )
         self.board = Board(
-            [source.watch for source in sources],
+            self.fleet.watches,
             memory_interval_seconds=settings.intervals.memory,
             clock=time.monotonic,
             wall=time.time,
         )
-        self.sources: Sequence[Source] = sources
         self.poller = Poller(
             self.board,
+            self.fleet,
             devices=NvmlSource(
                 on_reading=self.board.took_node,
                 on_fault=self.board.lost_node,
@@ -54,7 +54,7 @@ class Agent:
                 processes_interval_seconds=settings.intervals.processes,
                 simulated_state=simulated_state,
             ),
-            servers=sources,
+            look=lambda: look(table, discovery if settings.discovery else None, self.fleet.local_ports),
             endpoints_seconds=settings.intervals.endpoints,
             processes_seconds=settings.intervals.processes,
             clock=time.monotonic,
@@ -70,29 +70,16 @@ class Agent:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
-            for endpoint in self._endpoints:
-                await endpoint.aclose()
 
-    def _source(self, server: ServerSettings, table: ProcessTable, addresses: frozenset[str]) -> Source:
-        engine = ENGINES[server.engine]
-        endpoint = Endpoint(
-            server.url, paths=engine.paths, deadline_seconds=ENDPOINT_SECONDS, api_key=read_api_key(server)
-        )
-        self._endpoints.append(endpoint)
-        facts = ServerFacts(
-            name=server.label,
-            engine=server.engine,
-            url=endpoint.url,
-            given=check_server(server, server.label),
-            devices=server.devices,
-            on_this_host=_is_local(endpoint.url, addresses),
-        )
-        return Source(
-            watch=ServerWatch(facts, rank_of=engine.rank_of),
-            reader=engine.open(endpoint, clock=time.monotonic),
-            tree=partial(table.tree, facts.port) if facts.on_this_host else None,
-            model=partial(read_model, Path(server.model)) if server.model else None,
-        )
+
+def _endpoint(spec: ServerSpec) -> Endpoint:
+    """The connection to a server: a key only where settings name one, the server's own network where it has one."""
+    return Endpoint(
+        spec.url,
+        paths=ENGINES[spec.engine].paths,
+        deadline_seconds=ENDPOINT_SECONDS,
+        api_key=read_api_key(spec.settings) if spec.settings else None,
+    )
 
 
 async def serve(
@@ -130,18 +117,16 @@ async def collect_once(settings: Settings, *, simulated_state: Path | None = Non
     async with agent.polling():
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ONCE_SECONDS):
-                while not agent.board.has_heard_of(_expected(agent.sources)):  # noqa: ASYNC110 - a few polls, then done
+                while not agent.board.has_heard_of(_expected(agent.fleet)):  # noqa: ASYNC110 - a few polls, then done
                     await asyncio.sleep(ONCE_POLL_SECONDS)
         return agent.board.tick().snapshot
 
 
-def _expected(sources: Sequence[Source]) -> frozenset[tuple[str, str]]:
+def _expected(fleet: Fleet) -> frozenset[tuple[str, str]]:
     """The collectors that must have reported once before a snapshot is whole."""
-    wanted = {("nvml", "")}
-    for source in sources:
-        name = source.watch.facts.name
-        wanted.add(("endpoint", name))
-        wanted |= {("processes", name)} if source.tree else set()
+    wanted = {("nvml", ""), ("processes", "")}
+    for name, source in fleet.sources.items():
+        wanted |= {("endpoint", name)} if source.watch.may_ask else set()
         wanted |= {("model", name)} if source.model else set()
     return frozenset(wanted)
 
@@ -161,11 +146,6 @@ def _own_addresses() -> frozenset[str]:
 
 def _host_names() -> frozenset[str]:
     return frozenset(name.lower() for name in (socket.gethostname(), socket.getfqdn(), "localhost"))
-
-
-def _is_local(url: str, addresses: frozenset[str]) -> bool:
-    host = (parse_base_url(url).host or "").lower()
-    return host in addresses or host.startswith("127.")
 
 
 def _shown_host(host: str) -> str:

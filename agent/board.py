@@ -12,6 +12,7 @@ from agent.exporter import render
 from agent.health import Health
 from agent.memory.budget import Device as BudgetDevice
 from agent.memory.history import Extremes
+from agent.processes import Look
 from agent.seating import seats
 from agent.snapshot import Snapshot
 from agent.watch import ServerWatch
@@ -86,6 +87,10 @@ class Board:
             watch.lost()
             return answered_before
         return watch.took(outcome.value)
+
+    def took_processes(self, outcome: Outcome[Look]) -> None:
+        """Take how the look at the process table as a whole went."""
+        self._record("processes", "", outcome.fault, outcome.duration_seconds)
 
     def took_tree(self, watch: ServerWatch, outcome: Outcome[ProcessTree | None]) -> None:
         """Take the process tree behind a server's port."""
@@ -200,11 +205,11 @@ class Board:
         return f"no tick for {age:.0f} s" if age > STUCK_SECONDS else None
 
     def not_ready(self) -> str | None:
-        """Why collection is not fresh, None when at least one source delivers."""
+        """Why collection is not fresh, None when a device or a server is being read."""
         age = self._clock() - self.published.at
         if age > UNREADY_SECONDS:
             return f"no tick for {age:.0f} s"
-        collectors = self.published.snapshot.collectors
+        collectors = [one for one in self.published.snapshot.collectors if one.name in ("nvml", "endpoint")]
         if any(collector.success for collector in collectors):
             return None
         return "; ".join(f"{c.name} {c.target}".strip() + f": {c.error}" for c in collectors) or "nothing collected yet"

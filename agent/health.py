@@ -56,9 +56,10 @@ class Health:
         else:
             source.failures[fault.reason] = source.failures.get(fault.reason, 0) + 1
 
-    def forget(self, name: str, target: str) -> None:
-        """Drop a source that no longer exists."""
-        self._sources.pop((name, target), None)
+    def forget(self, target: str) -> None:
+        """Drop every source of a target that no longer exists."""
+        for key in [key for key in self._sources if key[1] == target]:
+            del self._sources[key]
 
     def fault(self, name: str, target: str) -> Fault | None:
         source = self._sources.get((name, target))

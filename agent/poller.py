@@ -7,14 +7,13 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from typing import Protocol, TypeVar
 
-from msgspec import Struct
-
 from agent.board import Board
-from agent.watch import ServerWatch
-from collectors.readings import ModelFiles, ProcessTree, ServerReading
+from agent.fleet import Fleet, Source
+from agent.processes import Look
+from collectors.readings import ModelFiles
 from collectors.run import Outcome, run
 
 TICK_SECONDS = 1.0
@@ -26,59 +25,87 @@ T = TypeVar("T")
 log = logging.getLogger("vramscope")
 
 
-class EngineReader(Protocol):
-    """Reads one server's endpoints."""
-
-    async def read(self) -> ServerReading: ...
-
-
 class DeviceSource(Protocol):
     """Streams passes over the devices into the board until cancelled."""
 
     async def run(self) -> None: ...
 
 
-class Source(Struct, frozen=True, kw_only=True):
-    """The ways to read one server. ``tree`` and ``model`` block; None where there is nothing to read."""
-
-    watch: ServerWatch
-    reader: EngineReader
-    tree: Callable[[], ProcessTree | None] | None = None
-    model: Callable[[], ModelFiles] | None = None
-
-
 class Poller:
-    """Runs all sources and the tick until cancelled."""
+    """Runs all sources and the tick until cancelled; servers come and go as the fleet says."""
 
     def __init__(
         self,
         board: Board,
+        fleet: Fleet,
         *,
         devices: DeviceSource,
-        servers: Sequence[Source],
+        look: Callable[[], Look],
         endpoints_seconds: float,
         processes_seconds: float,
         clock: Callable[[], float],
     ) -> None:
         self._board = board
+        self._fleet = fleet
         self._devices = devices
-        self._servers = servers
+        self._look = look
         self._endpoints_seconds = endpoints_seconds
         self._processes_seconds = processes_seconds
         self._clock = clock
+        self._look_again = asyncio.Event()
+        self._following: dict[str, tuple[Source, tuple[asyncio.Task[None], ...]]] = {}
 
     async def run(self) -> None:
         """Poll until cancelled; a source that fails never ends another's loop."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._devices.run())
-            tasks.create_task(self._tick())
-            for source in self._servers:
-                changed = asyncio.Event()
-                tasks.create_task(self._endpoint(source, changed))
-                if source.tree is not None:
-                    tasks.create_task(self._tree(source, source.tree, changed))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._devices.run())
+            group.create_task(self._tick())
+            self._follow(group)
+            await self._watch_processes(group)
+
+    def refresh(self) -> None:
+        """Look at the processes, and follow what the fleet says, at once."""
+        self._look_again.set()
+
+    async def _watch_processes(self, group: asyncio.TaskGroup) -> None:
+        while True:
+            self._look_again.clear()
+            async with self._threaded("processes", "", self._look) as outcome:
+                self._take(outcome)
+                self._follow(group)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._look_again.wait(), self._processes_seconds)
+
+    def _take(self, outcome: Outcome[Look]) -> None:
+        """Hand what a look saw to the fleet and the board."""
+        self._board.took_processes(outcome)
+        if outcome.value is None:
+            for watch in self._fleet.watches:
+                watch.saw(None, hidden=True)
+            return
+        for name in self._fleet.found(outcome.value.found):
+            self._board.health.forget(name)
+        for watch in self._fleet.watches:
+            name = watch.facts.name
+            if name in outcome.value.trees or name in outcome.value.faults:
+                fault = outcome.value.faults.get(name)
+                tree = outcome.value.trees.get(name)
+                seconds = outcome.duration_seconds
+                self._board.took_tree(watch, Outcome(value=tree, fault=fault, duration_seconds=seconds, at=outcome.at))
+
+    def _follow(self, group: asyncio.TaskGroup) -> None:
+        """Start what is new in the fleet, stop what left it or is to be read in another way."""
+        for name, (source, tasks) in list(self._following.items()):
+            if self._fleet.sources.get(name) is not source:
+                for task in tasks:
+                    task.cancel()
+                del self._following[name]
+        for name, source in self._fleet.sources.items():
+            if name not in self._following:
+                jobs = [self._endpoint(source)]
                 if source.model is not None:
-                    tasks.create_task(self._model(source, source.model))
+                    jobs.append(self._model(source, source.model))
+                self._following[name] = (source, tuple(group.create_task(job) for job in jobs))
 
     async def _tick(self) -> None:
         failing = False
@@ -91,35 +118,31 @@ class Poller:
                     log.exception("the tick failed; this is a bug of vramscope, please report it")
                 failing = True
 
-    async def _endpoint(self, source: Source, changed: asyncio.Event) -> None:
+    async def _endpoint(self, source: Source) -> None:
         name = source.watch.facts.name
         deadline = max(ENDPOINT_DEADLINE_SECONDS, self._endpoints_seconds)
-        async for _ in self._beats(self._endpoints_seconds):
-            outcome = await run("endpoint", name, source.reader.read, deadline_seconds=deadline, clock=self._clock)
-            if self._board.took_server(source.watch, outcome):
-                changed.set()
-
-    async def _tree(self, source: Source, tree: Callable[[], ProcessTree | None], changed: asyncio.Event) -> None:
-        while True:
-            changed.clear()
-            async with self._threaded("processes", source, tree) as outcome:
-                self._board.took_tree(source.watch, outcome)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(changed.wait(), self._processes_seconds)
+        try:
+            async for _ in self._beats(self._endpoints_seconds):
+                if not source.watch.may_ask:
+                    continue
+                outcome = await run("endpoint", name, source.reader.read, deadline_seconds=deadline, clock=self._clock)
+                if self._board.took_server(source.watch, outcome):
+                    self._look_again.set()
+        finally:
+            await source.close()
 
     async def _model(self, source: Source, model: Callable[[], ModelFiles]) -> None:
         read = False
         while not read:
-            async with self._threaded("model", source, model) as outcome:
+            async with self._threaded("model", source.watch.facts.name, model) as outcome:
                 self._board.took_model(source.watch, outcome)
                 read = outcome.value is not None
             await asyncio.sleep(0 if read else MODEL_RETRY_SECONDS)
 
     @contextlib.asynccontextmanager
-    async def _threaded(self, name: str, source: Source, read: Callable[[], T]) -> AsyncIterator[Outcome[T]]:
+    async def _threaded(self, name: str, target: str, read: Callable[[], T]) -> AsyncIterator[Outcome[T]]:
         """The outcome of a blocking reading within its deadline; on leaving, waits for a thread that is still at it."""
         thread = _in_daemon_thread(read)
-        target = source.watch.facts.name
         yield await run(
             name, target, lambda: asyncio.shield(thread), deadline_seconds=THREAD_DEADLINE_SECONDS, clock=self._clock
         )

@@ -55,6 +55,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     listen: str = DEFAULT_LISTEN
     intervals: Intervals = Intervals()
+    discovery: bool = True
     servers: tuple[ServerSettings, ...] = ()
 
 

@@ -1,7 +1,6 @@
 """What the agent remembers about one server between ticks: its last reading, processes, model, budget and history."""
 
 from collections.abc import Callable
-from urllib.parse import urlsplit
 
 from msgspec import Struct
 
@@ -16,19 +15,18 @@ RESTART_SLACK_SECONDS = 2.0
 
 
 class ServerFacts(Struct, frozen=True, kw_only=True):
-    """What settings say about a server; it does not change while it is watched."""
+    """What settings and the server's command line say about it; ``given`` wins over ``command``."""
 
     name: str
     engine: str
     url: str
     given: Arguments
+    command: Arguments | None = None
+    version: str | None = None
     devices: tuple[str, ...] = ()
     on_this_host: bool = True
-
-    @property
-    def port(self) -> int:
-        parts = urlsplit(self.url)
-        return parts.port or {"http": 80, "https": 443}[parts.scheme]
+    configured: bool = True
+    notes: tuple[str, ...] = ()
 
 
 class ServerWatch:
@@ -36,6 +34,7 @@ class ServerWatch:
 
     def __init__(self, facts: ServerFacts, *, rank_of: Callable[[str], RankTitle | None]) -> None:
         self.facts = facts
+        self.may_ask = True  # whether its endpoint may be asked: it is configured, or its own process listens
         self.reading: ServerReading | None = None
         self.tree: ProcessTree | None = None
         self.model: ModelFiles | None = None
@@ -108,6 +107,7 @@ class ServerWatch:
 
     def budget(self, device: Device) -> Budget | None:
         """The prediction on a device, computed anew only when something it rests on changed; None without a model."""
+        self.notes = self.facts.notes
         if self.model is None:
             return None
         key = (self._arguments(), device)
@@ -125,15 +125,22 @@ class ServerWatch:
     def _arguments(self) -> Arguments:
         """As given; else as the engine last reported, with the sizes that process titles and replicas show."""
         tp, pp, dp = self._world()
-        sizes: dict[str, object] = {"tp": tp, "pp": pp, "dp": dp}
+        known: dict[str, object] = {"tp": tp, "pp": pp, "dp": dp, "engine_version": self.facts.version}
         if self._last is not None:
-            sizes |= {**self._last.arguments, "engine_version": self._last.version}
-        reported, self.notes = from_reported(sizes, engine=self.facts.engine)
-        return merge(self.facts.given, reported)
+            known |= {**self._last.arguments, "engine_version": self._last.version or self.facts.version}
+        reported, notes = from_reported(known, engine=self.facts.engine)
+        self.notes = (*self.facts.notes, *notes)
+        return merge(self._started_with(), reported)
+
+    def _started_with(self) -> Arguments:
+        """As settings say, else as its command line says."""
+        if self.facts.command is None:
+            return self.facts.given
+        return merge(self.facts.given, self.facts.command)
 
     def _world(self) -> tuple[int, int, int]:
         """TP, PP and DP sizes: as given, else as the process titles and the engine's replicas show."""
-        given = self.facts.given
+        given = self._started_with()
         titles = self._titles.values()
         replicas = len(self.reading.replicas) if self.reading else 1
         return (

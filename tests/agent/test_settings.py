@@ -61,7 +61,7 @@ def test_a_server_is_named_after_model_and_port(server: ServerSettings, label: s
 
 MISTAKES = {
     "listn: x": "s.yml: unknown key 'listn'; did you mean listen?",
-    "colour: blue": "s.yml: unknown key 'colour'; expected one of listen, intervals, servers",
+    "colour: blue": "s.yml: unknown key 'colour'; expected one of listen, intervals, discovery, servers",
     "listen: 5": "s.yml: listen: expected str, got int",
     "listen: nowhere": "s.yml: listen: expected HOST:PORT with a port of 0 to 65535, got 'nowhere'",
     "listen: a:99999": "s.yml: listen: expected HOST:PORT with a port of 0 to 65535, got 'a:99999'",

@@ -1,0 +1,193 @@
+"""The fleet: the servers being watched, as settings name them and as they are found, each with the ways to read it.
+
+A server in the settings is watched always; one that was only found, while its processes live and ten minutes longer.
+Both are one when they share a local port: what settings say wins over what was found.
+"""
+
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from agent.memory.arguments import Arguments, from_flags, merge
+from agent.settings import ServerSettings, check_server
+from agent.watch import ServerFacts, ServerWatch
+from collectors.http_text import Endpoint, parse_base_url
+from collectors.model_files import read_model
+from collectors.readings import FoundServer, ModelFiles
+from collectors.registry import ENGINES, EngineReader
+
+FORGET_SECONDS = 600.0
+
+
+class Source(Struct, frozen=True, kw_only=True):
+    """The ways to read one server; ``model`` blocks, and is None where no path is known. ``close`` ends connections."""
+
+    watch: ServerWatch
+    reader: EngineReader
+    close: Callable[[], Awaitable[None]]
+    model: Callable[[], ModelFiles] | None = None
+
+
+class ServerSpec(Struct, frozen=True, kw_only=True):
+    """Everything that decides how a server is read; another spec under the same name is read anew."""
+
+    name: str
+    engine: str
+    url: str
+    settings: ServerSettings | None = None
+    model: str | None = None
+    network_pid: int | None = None
+
+
+class Fleet:
+    """``watches`` is the list the board reads, changed in place. ``open_endpoint`` makes the connection of a spec;
+    ``local_hosts`` are the names and addresses of this host.
+    """
+
+    def __init__(
+        self,
+        servers: Sequence[ServerSettings],
+        *,
+        open_endpoint: Callable[[ServerSpec], Endpoint],
+        local_hosts: frozenset[str],
+        clock: Callable[[], float],
+    ) -> None:
+        self.watches: list[ServerWatch] = []
+        self.sources: dict[str, Source] = {}
+        self._open_endpoint = open_endpoint
+        self._local_hosts = local_hosts
+        self._clock = clock
+        self._specs: dict[str, ServerSpec] = {}
+        self._seen_at: dict[str, float] = {}
+        self._servers: Sequence[ServerSettings] = ()
+        self.configure(servers)
+
+    def configure(self, servers: Sequence[ServerSettings]) -> None:
+        """Take the servers of (new) settings; those that stay as they were keep all that is remembered of them."""
+        self._servers = servers
+        self.found(())
+
+    @property
+    def local_ports(self) -> dict[str, int]:
+        """Port by name of the configured servers on this host, whose processes can be looked up."""
+        return {server.label: _port(server.url) for server in self._servers if self._is_local(server.url)}
+
+    def found(self, servers: Sequence[FoundServer]) -> list[str]:
+        """Take what is found now; gives the names of servers that are forgotten."""
+        now = self._clock()
+        by_port = {one.port: one for one in servers if one.network_pid is None and one.port is not None}
+        taken: set[int] = set()
+        for server in self._servers:
+            port = _port(server.url)
+            match = by_port.get(port) if self._is_local(server.url) else None
+            if match is not None:
+                taken.add(port)
+            self._watch(self._configured(server, match), match)
+        for one in servers:
+            if one.network_pid is None and one.port in taken:
+                continue
+            name = self._name(one)
+            self._seen_at[name] = now
+            self._watch(self._spec(name, one), one)
+        return self._forget(now)
+
+    def _configured(self, server: ServerSettings, match: FoundServer | None) -> ServerSpec:
+        model = server.model or (match.model if match else None)
+        url = str(parse_base_url(server.url)).rstrip("/")
+        return ServerSpec(name=server.label, engine=server.engine, url=url, settings=server, model=model)
+
+    def _spec(self, name: str, found: FoundServer) -> ServerSpec:
+        known = self._specs.get(name)
+        url = found.url or (known.url if known else "")
+        return ServerSpec(name=name, engine=found.engine, url=url, model=found.model, network_pid=found.network_pid)
+
+    def _name(self, found: FoundServer) -> str:
+        """Model and port; a number behind it where another server has that name already."""
+        model = found.served_name or found.model or found.engine
+        label = f"{Path(model).name}:{found.port}" if found.port is not None else Path(model).name
+        taken = {server.label for server in self._servers}
+        roots = {name: watch.tree.processes[0].pid for name, watch in self._by_name().items() if watch.tree}
+        pid = found.tree.processes[0].pid
+        number = 1
+        name = label
+        while name in taken or roots.get(name, pid) != pid:
+            number += 1
+            name = f"{label}-{number}"
+        return name
+
+    def _watch(self, spec: ServerSpec, found: FoundServer | None) -> None:
+        facts = ServerFacts(
+            name=spec.name,
+            engine=spec.engine,
+            url=spec.url,
+            given=check_server(spec.settings, spec.name) if spec.settings else Arguments(engine=spec.engine),
+            command=_command(found) if found else None,
+            version=found.version if found else None,
+            devices=spec.settings.devices if spec.settings else (),
+            on_this_host=found is not None or self._is_local(spec.url),
+            configured=spec.settings is not None,
+            notes=found.notes if found else (),
+        )
+        watch = self._by_name().get(spec.name)
+        if watch is None or watch.facts.engine != spec.engine:
+            self._drop(spec.name)
+            watch = ServerWatch(facts, rank_of=ENGINES[spec.engine].rank_of)
+            self.watches.append(watch)
+        watch.facts = facts
+        watch.may_ask = spec.settings is not None or (found is not None and found.listening)
+        if self._specs.get(spec.name) != spec and spec.url:
+            endpoint = self._open_endpoint(spec)
+            self.sources[spec.name] = Source(
+                watch=watch,
+                reader=ENGINES[spec.engine].open(endpoint, clock=self._clock),
+                close=endpoint.aclose,
+                model=partial(read_model, Path(spec.model)) if spec.model else None,
+            )
+        self._specs[spec.name] = spec
+        if found is not None:
+            watch.saw(found.tree)
+
+    def _forget(self, now: float) -> list[str]:
+        configured = {server.label for server in self._servers}
+        gone = []
+        for name, watch in self._by_name().items():
+            if name in configured or self._seen_at.get(name) == now:
+                continue
+            watch.may_ask = False
+            watch.lost()
+            watch.saw(None)
+            if now - self._seen_at.get(name, float("-inf")) > FORGET_SECONDS:
+                self._drop(name)
+                gone.append(name)
+        return gone
+
+    def _drop(self, name: str) -> None:
+        self.watches[:] = [watch for watch in self.watches if watch.facts.name != name]
+        self.sources.pop(name, None)
+        self._specs.pop(name, None)
+        self._seen_at.pop(name, None)
+
+    def _by_name(self) -> dict[str, ServerWatch]:
+        return {watch.facts.name: watch for watch in self.watches}
+
+    def _is_local(self, url: str) -> bool:
+        host = (parse_base_url(url).host or "").lower()
+        return host in self._local_hosts or host.startswith("127.")
+
+
+def _port(url: str) -> int:
+    parts = urlsplit(url)
+    return parts.port or {"http": 80, "https": 443}[parts.scheme]
+
+
+def _command(found: FoundServer) -> Arguments:
+    """The command line's flags as arguments; a flag that means nothing here, or a value out of range, is left out."""
+    known = Arguments(engine=found.engine)
+    for flag, value in found.arguments.items():
+        with contextlib.suppress(ValueError):
+            known = merge(known, from_flags({flag: value}, engine=found.engine))
+    return known

@@ -1,0 +1,43 @@
+"""One look at the process table: which servers are there, and the processes behind each configured port. It blocks."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from msgspec import Struct
+
+from collectors.errors import CollectorError
+from collectors.procfs import ProcessTable
+from collectors.readings import Fault, FoundServer, ProcessTree
+
+
+class Discovery(Protocol):
+    """Finds inference servers among the processes of this host."""
+
+    def scan(self) -> tuple[FoundServer, ...]: ...
+
+
+class Look(Struct, frozen=True, kw_only=True):
+    """What one look saw. ``trees`` and ``faults`` are by name of the configured servers that discovery did not find."""
+
+    found: tuple[FoundServer, ...]
+    trees: dict[str, ProcessTree | None] = {}
+    faults: dict[str, Fault] = {}
+
+
+def look(table: ProcessTable, discovery: Discovery | None, ports: Mapping[str, int]) -> Look:
+    """Scan for servers, then find who listens on each of these ports that no found server has.
+
+    Raises:
+        CollectorError: the process table as a whole can't be read.
+    """
+    found = discovery.scan() if discovery else ()
+    known = {one.port for one in found if one.network_pid is None}
+    trees: dict[str, ProcessTree | None] = {}
+    faults: dict[str, Fault] = {}
+    for name, port in ports.items():
+        if port not in known:
+            try:
+                trees[name] = table.tree(port)
+            except CollectorError as error:
+                faults[name] = error.fault()
+    return Look(found=found, trees=trees, faults=faults)
