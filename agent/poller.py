@@ -74,7 +74,8 @@ class Poller:
                 self._take(outcome)
                 self._follow(group)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._look_again.wait(), self._processes_seconds)
+                async with asyncio.timeout(self._processes_seconds):  # wait_for of 3.11 can swallow a cancellation
+                    await self._look_again.wait()
 
     def _take(self, outcome: Outcome[Look]) -> None:
         """Hand what a look saw to the fleet and the board."""
