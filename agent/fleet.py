@@ -64,12 +64,13 @@ class Fleet:
         self._specs: dict[str, ServerSpec] = {}
         self._seen_at: dict[str, float] = {}
         self._servers: Sequence[ServerSettings] = ()
+        self._found: Sequence[FoundServer] = ()
         self.configure(servers)
 
     def configure(self, servers: Sequence[ServerSettings]) -> None:
         """Take the servers of (new) settings; those that stay as they were keep all that is remembered of them."""
         self._servers = servers
-        self.found(())
+        self.found(self._found)
 
     @property
     def local_ports(self) -> dict[str, int]:
@@ -79,8 +80,10 @@ class Fleet:
     def found(self, servers: Sequence[FoundServer]) -> list[str]:
         """Take what is found now; gives the names of servers that are forgotten."""
         now = self._clock()
+        self._found = servers
         by_port = {one.port: one for one in servers if one.network_pid is None and one.port is not None}
         taken: set[int] = set()
+        present = {server.label for server in self._servers}
         for server in self._servers:
             port = _port(server.url)
             match = by_port.get(port) if self._is_local(server.url) else None
@@ -91,9 +94,10 @@ class Fleet:
             if one.network_pid is None and one.port in taken:
                 continue
             name = self._name(one)
-            self._seen_at[name] = now
             self._watch(self._spec(name, one), one)
-        return self._forget(now)
+            self._seen_at[name] = now
+            present.add(name)
+        return self._forget(now, present)
 
     def _configured(self, server: ServerSettings, match: FoundServer | None) -> ServerSpec:
         model = server.model or (match.model if match else None)
@@ -151,11 +155,11 @@ class Fleet:
         if found is not None:
             watch.saw(found.tree)
 
-    def _forget(self, now: float) -> list[str]:
-        configured = {server.label for server in self._servers}
+    def _forget(self, now: float, present: set[str]) -> list[str]:
+        """Mark what is not present as down; drop what has not been for too long, and give its names."""
         gone = []
         for name, watch in self._by_name().items():
-            if name in configured or self._seen_at.get(name) == now:
+            if name in present:
                 continue
             watch.may_ask = False
             watch.lost()
