@@ -2,18 +2,20 @@
 
 import asyncio
 import contextlib
+import logging
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 
 import psutil
 
 from agent.board import Board
+from agent.errors import InputError
 from agent.fleet import Fleet, ServerSpec
 from agent.poller import Poller
-from agent.processes import Discovery, look
+from agent.processes import Discovery, Look, look
 from agent.settings import Settings, parse_listen, read_api_key
 from agent.snapshot import Snapshot
 from agent.web.routes import build_app
@@ -24,6 +26,8 @@ from collectors.procfs import HostProcesses, ProcessTable
 from collectors.registry import ENGINES
 from collectors.simulated.processes import SimulatedProcesses
 
+log = logging.getLogger("vramscope")
+
 ENDPOINT_SECONDS = 2.5
 ONCE_SECONDS = 15.0
 ONCE_POLL_SECONDS = 0.05
@@ -33,8 +37,10 @@ class Agent:
     """Board, fleet and poller over the sources of a host; ``simulated_state`` stands for its driver and processes."""
 
     def __init__(self, settings: Settings, *, simulated_state: Path | None = None) -> None:
-        table: ProcessTable = SimulatedProcesses(simulated_state) if simulated_state else HostProcesses()
-        discovery: Discovery | None = None
+        self.settings = settings
+        self._simulated_state = simulated_state
+        self._table: ProcessTable = SimulatedProcesses(simulated_state) if simulated_state else HostProcesses()
+        self._discovery: Discovery | None = None
         self.fleet = Fleet(
             settings.servers, open_endpoint=_endpoint, local_hosts=_own_addresses(), clock=time.monotonic
         )
@@ -47,18 +53,41 @@ class Agent:
         self.poller = Poller(
             self.board,
             self.fleet,
-            devices=NvmlSource(
-                on_reading=self.board.took_node,
-                on_fault=self.board.lost_node,
-                memory_interval_seconds=settings.intervals.memory,
-                processes_interval_seconds=settings.intervals.processes,
-                simulated_state=simulated_state,
-            ),
-            look=lambda: look(table, discovery if settings.discovery else None, self.fleet.local_ports),
-            endpoints_seconds=settings.intervals.endpoints,
-            processes_seconds=settings.intervals.processes,
+            devices=self._devices,
+            look=self._look,
+            intervals=settings.intervals,
             clock=time.monotonic,
         )
+
+    def apply(self, settings: Settings) -> None:
+        """Go on with these settings; servers that stay as they were keep what is remembered of them.
+
+        Raises:
+            InputError: they can't be used; nothing has changed then.
+        """
+        for server in settings.servers:
+            read_api_key(server)
+        if settings.listen != self.settings.listen:
+            raise InputError(
+                f"listen is {self.settings.listen!r} until a restart; the new settings say {settings.listen!r}"
+            )
+        self.settings = settings
+        self.fleet.configure(settings.servers)
+        self.board.memory_interval_seconds = settings.intervals.memory
+        self.poller.take_intervals(settings.intervals)
+
+    def _devices(self) -> NvmlSource:
+        return NvmlSource(
+            on_reading=self.board.took_node,
+            on_fault=self.board.lost_node,
+            memory_interval_seconds=self.settings.intervals.memory,
+            processes_interval_seconds=self.settings.intervals.processes,
+            simulated_state=self._simulated_state,
+        )
+
+    def _look(self) -> Look:
+        discovery = self._discovery if self.settings.discovery else None
+        return look(self._table, discovery, self.fleet.local_ports)
 
     @contextlib.asynccontextmanager
     async def polling(self) -> AsyncIterator[asyncio.Task[None]]:
@@ -86,10 +115,13 @@ async def serve(
     settings: Settings,
     *,
     announce: Callable[[str], None],
+    reload_settings: Callable[[], Settings] | None = None,
     simulated_state: Path | None = None,
     until: asyncio.Event | None = None,
 ) -> None:
     """Run the agent until SIGINT, SIGTERM or ``until``; ``announce`` gets the base URL once it answers.
+
+    ``reload_settings`` gives the settings anew on SIGHUP; while it fails, the old ones stay in force.
 
     Raises:
         RunError: the address can't be listened on.
@@ -98,10 +130,14 @@ async def serve(
     host, port = parse_listen(settings.listen, where="listen")
     listener = bind(host, port)
     agent = Agent(settings, simulated_state=simulated_state)
+    agent.board.settings_reloaded(success=True)
     server = HttpServer(build_app(agent.board, host_names=_host_names()), listener)
     async with agent.polling() as polling:
         http = asyncio.create_task(server.run_forever())
-        stopped = asyncio.create_task(_stop_signal(until or asyncio.Event()))
+        stop = until or asyncio.Event()
+        _on_signals((signal.SIGINT, signal.SIGTERM), stop.set)
+        _on_signals((signal.SIGHUP,), lambda: _reload(agent, reload_settings))
+        stopped = asyncio.create_task(stop.wait())
         announce(f"http://{_shown_host(host)}:{listener.getsockname()[1]}")
         await asyncio.wait({polling, http, stopped}, return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
@@ -109,6 +145,19 @@ async def serve(
         await http
         if polling.done():
             polling.result()
+
+
+def _reload(agent: Agent, reload_settings: Callable[[], Settings] | None) -> str | None:
+    """Take the settings anew; the sentence that says why not, when they can't be used."""
+    try:
+        agent.apply(reload_settings() if reload_settings else agent.settings)
+    except InputError as error:
+        agent.board.settings_reloaded(success=False)
+        log.error("settings not reloaded, the old ones stay in force: %s", error.message)
+        return str(error.message)
+    agent.board.settings_reloaded(success=True)
+    log.info("settings reloaded")
+    return None
 
 
 async def collect_once(settings: Settings, *, simulated_state: Path | None = None) -> Snapshot:
@@ -131,12 +180,11 @@ def _expected(fleet: Fleet) -> frozenset[tuple[str, str]]:
     return frozenset(wanted)
 
 
-async def _stop_signal(stop: asyncio.Event) -> None:
+def _on_signals(numbers: Iterable[int], act: Callable[[], object]) -> None:
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        with contextlib.suppress(ValueError):  # not in the main thread
-            loop.add_signal_handler(number, stop.set)
-    await stop.wait()
+    for number in numbers:
+        with contextlib.suppress(ValueError, RuntimeError):  # not in the main thread
+            loop.add_signal_handler(number, act)
 
 
 def _own_addresses() -> frozenset[str]:

@@ -14,7 +14,7 @@ from agent.memory.budget import Device as BudgetDevice
 from agent.memory.history import Extremes
 from agent.processes import Look
 from agent.seating import seats
-from agent.snapshot import Snapshot
+from agent.snapshot import Reload, Snapshot
 from agent.watch import ServerWatch
 from collectors.readings import DeviceReading, Fault, ModelFiles, NodeReading, ProcessTree, ServerReading
 from collectors.run import Outcome
@@ -52,11 +52,12 @@ class Board:
     ) -> None:
         self.watches = watches
         self.health = Health()
-        self._stale_seconds = STALE_PASSES * max(1.0, memory_interval_seconds)
+        self.memory_interval_seconds = memory_interval_seconds
         self._clock = clock
         self._wall = wall
         self._node: NodeReading | None = None
         self._used: dict[str, Extremes] = {}
+        self._reload: Reload | None = None
         self.published = self._publish()
 
     # What collectors hand in
@@ -103,6 +104,11 @@ class Board:
         if outcome.value is not None:
             watch.take_model(outcome.value)
 
+    def settings_reloaded(self, *, success: bool) -> None:
+        """Take how the last reload of the settings went."""
+        at = self._wall() if success else self._reload.at if self._reload else None
+        self._reload = Reload(success=success, at=at)
+
     # The tick
 
     def tick(self) -> Published:
@@ -138,11 +144,12 @@ class Board:
             ),
             servers=tuple(server_record(view, seated=seated, gpus=gpus, now=now) for view in views.values()),
             collectors=self.health.records(now),
+            reload=self._reload,
         )
 
     def _fresh_node(self, now: float) -> NodeReading:
         """The last pass without what is too old to be called current."""
-        if self._node is not None and self._node.at >= now - self._stale_seconds:
+        if self._node is not None and self._node.at >= now - STALE_PASSES * max(1.0, self.memory_interval_seconds):
             return self._node
         return NodeReading(at=now, driver_version=None, devices=())
 

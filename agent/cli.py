@@ -41,7 +41,11 @@ def run_command(config: Path | None, listen: str | None) -> None:
     Example: vramscope run --config vramscope.yml
     """
     _log_to_stderr()
-    asyncio.run(serve(_with_listen(_settings(config), listen), announce=_announce))
+
+    def load() -> Settings:
+        return _with_listen(_settings(config), listen)
+
+    asyncio.run(serve(load(), announce=_announce, reload_settings=load))
 
 
 @cli.command("snapshot")

@@ -54,6 +54,10 @@ def _number(value: float) -> str:
 
 def _samples(snapshot: Snapshot) -> Iterator[Sample]:
     yield "build_info", {"version": snapshot.version, "python": platform.python_version()}, 1
+    if snapshot.reload is not None:
+        yield "settings_last_reload_success", {}, snapshot.reload.success
+        if snapshot.reload.at is not None:
+            yield "settings_last_reload_timestamp_seconds", {}, snapshot.reload.at
     for device in snapshot.devices:
         yield from _device(device)
     for server in snapshot.servers:

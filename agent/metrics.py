@@ -59,6 +59,8 @@ CATALOGUE: tuple[Metric, ...] = (
     _counter("server_prefix_query_tokens_total", "server replica", "Tokens looked up in the prefix cache."),
     _gauge("server_start_time_seconds", "server", "When the engine started, seconds since the epoch."),
     _counter("server_restarts_total", "server", "Restarts of the server seen by this agent."),
+    _gauge("settings_last_reload_success", "", "1 if the last reload of the settings succeeded, else 0."),
+    _gauge("settings_last_reload_timestamp_seconds", "", "Last successful (re)load of the settings, since the epoch."),
     _gauge("collector_success", "collector target", "1 if the source's last collection succeeded, else 0."),
     _gauge("collector_duration_seconds", "collector target", "How long the source's last collection took."),
     _gauge("collector_last_success_timestamp_seconds", "collector target", "Last success, seconds since the epoch."),

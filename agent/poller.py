@@ -13,6 +13,7 @@ from typing import Protocol, TypeVar
 from agent.board import Board
 from agent.fleet import Fleet, Source
 from agent.processes import Look
+from agent.settings import Intervals
 from collectors.readings import ModelFiles
 from collectors.run import Outcome, run
 
@@ -39,33 +40,50 @@ class Poller:
         board: Board,
         fleet: Fleet,
         *,
-        devices: DeviceSource,
+        devices: Callable[[], DeviceSource],
         look: Callable[[], Look],
-        endpoints_seconds: float,
-        processes_seconds: float,
+        intervals: Intervals,
         clock: Callable[[], float],
     ) -> None:
         self._board = board
         self._fleet = fleet
         self._devices = devices
         self._look = look
-        self._endpoints_seconds = endpoints_seconds
-        self._processes_seconds = processes_seconds
+        self._intervals = intervals
         self._clock = clock
         self._look_again = asyncio.Event()
+        self._restart_devices = asyncio.Event()
         self._following: dict[str, tuple[Source, tuple[asyncio.Task[None], ...]]] = {}
 
     async def run(self) -> None:
         """Poll until cancelled; a source that fails never ends another's loop."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._devices.run())
+            group.create_task(self._read_devices())
             group.create_task(self._tick())
             self._follow(group)
             await self._watch_processes(group)
 
-    def refresh(self) -> None:
-        """Look at the processes, and follow what the fleet says, at once."""
+    def take_intervals(self, intervals: Intervals) -> None:
+        """Go on at another pace, look at the processes and follow what the fleet says now."""
+        if intervals != self._intervals:
+            self._intervals = intervals
+            self._restart_devices.set()
         self._look_again.set()
+
+    async def _read_devices(self) -> None:
+        """Run the device source; start a fresh one when the pace changed."""
+        while True:
+            self._restart_devices.clear()
+            source = asyncio.create_task(self._devices().run())
+            restart = asyncio.create_task(self._restart_devices.wait())
+            try:
+                await asyncio.wait({source, restart}, return_when=asyncio.FIRST_COMPLETED)
+                if source.done():
+                    source.result()
+            finally:
+                for task in (source, restart):
+                    task.cancel()
+                await asyncio.wait({source, restart})
 
     async def _watch_processes(self, group: asyncio.TaskGroup) -> None:
         while True:
@@ -74,7 +92,7 @@ class Poller:
                 self._take(outcome)
                 self._follow(group)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._processes_seconds):  # wait_for of 3.11 can swallow a cancellation
+                async with asyncio.timeout(self._intervals.processes):  # wait_for of 3.11 can swallow a cancellation
                     await self._look_again.wait()
 
     def _take(self, outcome: Outcome[Look]) -> None:
@@ -110,7 +128,7 @@ class Poller:
 
     async def _tick(self) -> None:
         failing = False
-        async for _ in self._beats(TICK_SECONDS):
+        async for _ in self._beats(lambda: TICK_SECONDS):
             try:
                 self._board.tick()
                 failing = False
@@ -121,11 +139,11 @@ class Poller:
 
     async def _endpoint(self, source: Source) -> None:
         name = source.watch.facts.name
-        deadline = max(ENDPOINT_DEADLINE_SECONDS, self._endpoints_seconds)
         try:
-            async for _ in self._beats(self._endpoints_seconds):
+            async for _ in self._beats(lambda: self._intervals.endpoints):
                 if not source.watch.may_ask:
                     continue
+                deadline = max(ENDPOINT_DEADLINE_SECONDS, self._intervals.endpoints)
                 outcome = await run("endpoint", name, source.reader.read, deadline_seconds=deadline, clock=self._clock)
                 if self._board.took_server(source.watch, outcome):
                     self._look_again.set()
@@ -150,12 +168,12 @@ class Poller:
         await asyncio.wait({thread})
         thread.exception()
 
-    async def _beats(self, seconds: float) -> AsyncIterator[None]:
-        """Yield every ``seconds``; beats missed by a slow turn are left out, not made up for."""
+    async def _beats(self, seconds: Callable[[], float]) -> AsyncIterator[None]:
+        """Yield every so many seconds; beats missed by a slow turn are left out, not made up for."""
         due = self._clock()
         while True:
             yield
-            due = max(due + seconds, self._clock())
+            due = max(due + seconds(), self._clock())
             await asyncio.sleep(due - self._clock())
 
 

@@ -153,6 +153,13 @@ class Collector(Struct, frozen=True, kw_only=True):
     failures: dict[str, int] = {}
 
 
+class Reload(Struct, frozen=True, kw_only=True):
+    """The last reload of the settings; ``at`` is the wall clock of the last that succeeded."""
+
+    success: bool
+    at: float | None
+
+
 class Snapshot(Struct, frozen=True, kw_only=True):
     """One tick. ``time`` is wall clock, seconds since the epoch."""
 
@@ -162,3 +169,4 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     devices: tuple[Device, ...] = ()
     servers: tuple[Server, ...] = ()
     collectors: tuple[Collector, ...] = ()
+    reload: Reload | None = None

@@ -1,6 +1,7 @@
 """The whole program beside the driver-level double and a recorded vLLM: golden, real Prometheus, faults, bad usage."""
 
 import re
+import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ GOLDEN = Path(__file__).parent / "golden" / "metrics.txt"
 UNSTABLE = (
     (r'(build_info\{python=")[^"]+', r"\1*"),
     (r'(url="http://127.0.0.1:)\d+', r"\1*"),
+    (r"^(vramscope_settings_last_reload_timestamp_seconds) \S+$", r"\1 *"),
     (r"^(vramscope_collector_(?:duration|last_success_timestamp)_seconds\{.*\}) \S+$", r"\1 *"),
 )
 
@@ -117,6 +119,25 @@ def test_clean_stop(node: Node) -> None:
         code = program.end()
 
     assert (code, program.errors) == (0, [])
+
+
+def test_reload_on_sighup(node: Node, tmp_path: Path) -> None:
+    """New settings are taken; wrong ones are told and the old stay in force; both are exported."""
+    config = tmp_path / "vramscope.yml"
+    config.write_text(node.config.read_text())
+    with running("run", "--config", str(config), "--listen", "127.0.0.1:0", environment=node.environment) as program:
+        program.until(lambda: 'component="kv_used"' in program.metrics())
+
+        config.write_text(config.read_text().replace("name: chat", "name: renamed"))
+        program.process.send_signal(signal.SIGHUP)
+        program.until(lambda: 'kv_used_ratio{server="renamed"}' in program.metrics())
+        assert 'server="chat"' not in program.metrics()
+
+        config.write_text("servers: [{url: nowhere}]")
+        program.process.send_signal(signal.SIGHUP)
+        program.until(lambda: "settings_last_reload_success 0" in program.metrics())
+        assert 'kv_used_ratio{server="renamed"}' in program.metrics()
+        assert any("servers[0].url: expected a base URL" in line for line in program.errors)
 
 
 def test_no_driver_is_no_reason_to_stop(tmp_path: Path) -> None:
