@@ -1,10 +1,8 @@
 """Routes: every answer is bytes that the last tick left; nothing here waits for a GPU, an engine or a lock."""
 
-import re
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from ipaddress import ip_address
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -12,33 +10,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from agent.exporter import CONTENT_TYPE
+from agent.web.guard import RELOAD_PATH, Guard
+from agent.web.web_file import WebFile
 
-PAGE_POLICY = "; ".join(
-    (
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "connect-src 'self'",
-        "img-src 'self'",
-        "base-uri 'none'",
-        "form-action 'none'",
-        "frame-ancestors 'none'",
-    )
-)
-COMMON_HEADERS = {
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
-    "cache-control": "no-store",
-    "content-security-policy": PAGE_POLICY,
-    "cross-origin-resource-policy": "same-origin",
-}
 STATIC_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 STATIC_FOLDER = Path(__file__).parent
-HOST_PATTERN = re.compile(r"\[(?P<v6>[0-9a-fA-F:.]+)\](?::\d{1,5})?|(?P<name>[A-Za-z0-9._-]{1,253})(?::\d{1,5})?")
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 class Latest(Protocol):
@@ -64,8 +40,18 @@ class Latest(Protocol):
         ...
 
 
-def build_app(latest: Latest, *, host_names: frozenset[str]) -> "Guard":
-    """The application. ``host_names``: lower-case names of this node under which a browser may open the page."""
+Reload = Callable[[], Awaitable[str | None]]
+"""Takes the settings anew: None when they are in force, else one sentence that says why not."""
+
+
+def build_app(
+    latest: Latest, *, host_names: frozenset[str], web: WebFile | None = None, reload: Reload | None = None
+) -> Guard:
+    """The application.
+
+    ``host_names`` are lower-case names of this node under which a browser may open the page, ``web`` says who may ask
+    (everybody without one), and ``reload`` is what ``POST /-/reload`` calls.
+    """
     static = _load_static()
 
     async def page(_: Request) -> Response:
@@ -107,60 +93,18 @@ def build_app(latest: Latest, *, host_names: frozenset[str]) -> "Guard":
             Route("/api/v1/history", history),
             Route("/-/ready", ready),
             Route("/-/healthy", healthy),
+            *([_reload_route(reload)] if reload else []),
         ]
     )
-    return Guard(app, host_names=host_names)
+    return Guard(app, host_names=host_names, web=web or WebFile())
 
 
-class Guard:
-    """Before any route: a well-formed ``Host`` that names this node, no body, safe headers on every answer.
+def _reload_route(reload: Reload) -> Route:
+    async def answer(_: Request) -> Response:
+        problem = await reload()
+        return _text(problem, 500) if problem else _text("reloaded", 200)
 
-    A browser tricked into resolving a foreign name to this node (DNS rebinding) sends that name as ``Host``; page and
-    API refuse it. Scrapers use names the node can't know, so ``/metrics`` and ``/-/`` only need a well-formed one.
-    """
-
-    def __init__(self, app: Starlette, *, host_names: frozenset[str]) -> None:
-        self._app = app
-        self._host_names = host_names
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-
-        async def send_safely(message: MutableMapping[str, Any]) -> None:
-            if message["type"] == "http.response.start":
-                headers = {name.encode(): value.encode() for name, value in COMMON_HEADERS.items()}
-                message["headers"] = [*message["headers"], *headers.items()]
-            await send(message)
-
-        refusal = self._refusal(scope)
-        await (refusal or self._app)(scope, receive, send_safely)
-
-    def _refusal(self, scope: Scope) -> Response | None:
-        if scope["method"] not in ("GET", "HEAD"):
-            return _text("only GET and HEAD are answered here", 405, {"allow": "GET, HEAD"})
-        sizes = [value for name, value in scope["headers"] if name in (b"content-length", b"transfer-encoding")]
-        if any(value != b"0" for value in sizes):
-            return _text("a request here has no body", 413, {"connection": "close"})
-        hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
-        parsed = HOST_PATTERN.fullmatch(hosts[0]) if len(hosts) == 1 else None
-        if parsed is None:
-            return _text("expected one well-formed Host header", 400)
-        path = scope["path"]
-        if path != "/metrics" and not path.startswith("/-/") and not self._names_this_node(parsed):
-            return _text("this Host is no name of this node; open the page by its address or host name", 421)
-        return None
-
-    def _names_this_node(self, host: re.Match[str]) -> bool:
-        if host["v6"]:
-            return True
-        name = host["name"].lower().rstrip(".")
-        try:
-            ip_address(name)
-        except ValueError:
-            return name in self._host_names or "." not in name
-        return True
+    return Route(RELOAD_PATH, answer, methods=["POST"])
 
 
 def _load_static() -> dict[str, tuple[bytes, str]]:

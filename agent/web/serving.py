@@ -1,9 +1,14 @@
-"""The HTTP server: uvicorn with bounds on connections, header time and header size, and one-sentence bind errors."""
+"""The HTTP server: uvicorn with bounds on connections, header time and header size, and one-sentence bind errors.
+
+With TLS in the web config, each new connection begins with a handshake under the config of that moment.
+"""
 
 import asyncio
 import contextlib
+import logging
 import os
 import socket
+import ssl
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,11 +16,23 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from agent.errors import RunError
+from agent.web.tls import Tls
+from agent.web.web_file import WebFile
 
 MAX_CONNECTIONS = 512
+MAX_TLS_CONNECTIONS = 128
 MAX_HEADER_BYTES = 16 * 1024
 REQUEST_SECONDS = 10.0
+HANDSHAKE_SECONDS = 10.0
+CLOSING_SECONDS = 2.0
+ACCEPT_RETRY_SECONDS = 1.0
 BACKLOG = 512
+SPEAK_TLS = (
+    b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\nconnection: close\r\n\r\n"
+    b"this port speaks TLS; use https://\n"
+)
+
+log = logging.getLogger("vramscope.web")
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -44,13 +61,15 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 class _Protocol(H11Protocol):
-    """uvicorn's connection, closed when a client does not complete a request in time or there are too many."""
+    """uvicorn's connection, closed when a client does not complete a request in time."""
 
+    tls: Tls | None = None
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn declares it
         super().connection_made(transport)
-        if len(self.connections) > MAX_CONNECTIONS:
+        if self.tls is not None and not self.tls.allows(transport.get_extra_info("peercert")):
+            log.warning("refused %s: its client certificate has no allowed name", self.client and self.client[0])
             transport.abort()
             return
         self._watch()
@@ -76,9 +95,13 @@ class _Protocol(H11Protocol):
 
 
 class HttpServer(uvicorn.Server):
-    """Serves one application on one bound socket until ``stop``; leaves signals to the caller."""
+    """Serves one application on one bound socket until ``stop``; leaves signals to the caller.
 
-    def __init__(self, app: Any, listener: socket.socket) -> None:  # an ASGI application
+    ``web`` is the web config that it follows; without one it speaks plain HTTP. uvicorn's own way from the listening
+    socket to a connection takes one TLS context for good and counts no connection before its handshake; ours does.
+    """
+
+    def __init__(self, app: Any, listener: socket.socket, web: WebFile | None = None) -> None:  # an ASGI application
         super().__init__(
             uvicorn.Config(
                 app,
@@ -96,9 +119,12 @@ class HttpServer(uvicorn.Server):
             )
         )
         self._listener = listener
+        self._web = web or WebFile()
+        self._arriving: set[asyncio.Task[None]] = set()
 
     async def run_forever(self) -> None:
-        await self.serve(sockets=[self._listener])
+        with self._web.watched():
+            await self.serve(sockets=[self._listener])
 
     def stop(self) -> None:
         self.should_exit = True
@@ -106,3 +132,88 @@ class HttpServer(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self.servers = []
+        self._accepting = asyncio.create_task(self._accept())
+        self.started = True
+
+    async def on_tick(self, counter: int) -> bool:
+        """Ten times a second: end connections that were made under TLS settings which no longer hold."""
+        if self._accepting.done():
+            self._accepting.result()
+        tls = self._web.config.tls
+        for connection in list(self.server_state.connections):
+            outdated = isinstance(connection, _Protocol) and connection.tls is not tls
+            if outdated and not connection.transport.is_closing():
+                connection.shutdown()
+        return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        ending = {self._accepting, *self._arriving}
+        for task in ending:
+            task.cancel()
+        await asyncio.wait(ending)
+        await super().shutdown(sockets)
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, address = await loop.sock_accept(self._listener)
+            except OSError as error:
+                log.warning("can't accept connections: %s", error.strerror)
+                await asyncio.sleep(ACCEPT_RETRY_SECONDS)
+                continue
+            limit = MAX_CONNECTIONS if self._web.config.tls is None else MAX_TLS_CONNECTIONS
+            if len(self._arriving) + len(self.server_state.connections) >= limit:
+                connection.close()
+            else:
+                task = loop.create_task(self._admit(connection, address[0]))
+                self._arriving.add(task)
+                task.add_done_callback(self._arriving.discard)
+            await asyncio.sleep(0)  # accepting may not have waited, and a flood must not keep the loop
+
+    async def _admit(self, connection: socket.socket, address: str) -> None:
+        """Make an accepted socket a connection, after its handshake where there is TLS; close it where that fails."""
+        loop = asyncio.get_running_loop()
+        tls = self._web.config.tls
+
+        def protocol() -> _Protocol:
+            made = _Protocol(config=self.config, server_state=self.server_state, app_state={}, _loop=loop)
+            made.tls = tls
+            return made
+
+        admitted = False
+        try:
+            async with asyncio.timeout(HANDSHAKE_SECONDS):
+                if tls is None:
+                    await loop.connect_accepted_socket(protocol, connection)
+                    admitted = True
+                elif (await _first_byte(connection)).isalpha():
+                    await loop.sock_recv(connection, MAX_HEADER_BYTES)
+                    await loop.sock_sendall(connection, SPEAK_TLS)
+                else:
+                    await loop.connect_accepted_socket(
+                        protocol, connection, ssl=tls.context, ssl_shutdown_timeout=CLOSING_SECONDS
+                    )
+                    admitted = True
+        except ssl.SSLError as error:
+            log.warning("TLS handshake with %s failed: %s", address, (error.reason or "").lower().replace("_", " "))
+        except OSError:
+            pass  # the client went away, or was too slow
+        finally:
+            if not admitted:
+                connection.close()
+
+
+async def _first_byte(connection: socket.socket) -> bytes:
+    """Wait for the first byte, and leave it in the socket: a letter begins an HTTP request, never a handshake."""
+    loop = asyncio.get_running_loop()
+    arrived = asyncio.Event()
+    loop.add_reader(connection, arrived.set)
+    try:
+        await arrived.wait()
+    finally:
+        loop.remove_reader(connection)
+    return connection.recv(1, socket.MSG_PEEK)

@@ -1,7 +1,5 @@
 """Routes behind a real server: what is answered, what is refused, and what a client can't make the agent spend."""
 
-import asyncio
-import gzip
 import socket
 import threading
 from collections.abc import Iterator
@@ -12,27 +10,8 @@ import pytest
 from agent.errors import RunError
 from agent.exporter import CONTENT_TYPE
 from agent.web import serving
-from agent.web.routes import build_app
-from agent.web.serving import HttpServer, bind
-
-
-class FakeLatest:
-    """What a board leaves for readers, with switches."""
-
-    metrics = b"vramscope_build_info 1.0\n"
-    metrics_gzip = gzip.compress(metrics)
-    snapshot_json = b'{"schema":"vramscope.snapshot/1"}'
-    ready: str | None = None
-    healthy: str | None = None
-
-    def history_json(self) -> bytes:
-        return b'{"schema":"vramscope.history/1","pools":[]}'
-
-    def not_ready(self) -> str | None:
-        return self.ready
-
-    def not_healthy(self) -> str | None:
-        return self.healthy
+from agent.web.serving import bind
+from tests.agent.web.serve import FakeLatest, serving_on_loopback
 
 
 @pytest.fixture
@@ -42,14 +21,8 @@ def latest() -> FakeLatest:
 
 @pytest.fixture
 def base(latest: FakeLatest) -> Iterator[str]:
-    listener = bind("127.0.0.1", 0)
-    server = HttpServer(build_app(latest, host_names=frozenset({"gpu-node.example.net"})), listener)
-    thread = threading.Thread(target=lambda: asyncio.run(server.run_forever()))
-    thread.start()
-    yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    server.stop()
-    thread.join()
-    listener.close()
+    with serving_on_loopback(latest) as url:
+        yield url
 
 
 def port_of(base: str) -> int:
