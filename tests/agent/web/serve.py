@@ -6,6 +6,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import httpx
+
 from agent.web.routes import Reload, build_app
 from agent.web.serving import HttpServer, bind
 from agent.web.web_file import WebFile
@@ -48,3 +50,8 @@ def serving_on_loopback(
         server.stop()
         thread.join()
         listener.close()
+
+
+def plain_client(base: str) -> httpx.Client:
+    """A client of a server without TLS; it spends no time on loading certificates."""
+    return httpx.Client(base_url=base, verify=False, trust_env=False)
