@@ -5,8 +5,10 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from collectors.discovery.command import ReadCommand
 from collectors.http_text import Endpoint
 from collectors.readings import RankTitle, ServerReading
+from collectors.vllm import command as vllm_command
 from collectors.vllm import reader as vllm
 from collectors.vllm.titles import rank_of as vllm_rank_of
 
@@ -23,14 +25,21 @@ class Opener(Protocol):
 
 
 class Engine(Struct, frozen=True, kw_only=True):
-    """How one engine is read. ``paths``: the only ones ever requested; ``rank_of``: the rank a process title names."""
+    """How one engine is read.
+
+    ``paths``: the only ones ever requested; ``rank_of``: the rank a process title names; ``command``: how its servers
+    are told among all processes.
+    """
 
     name: str
     paths: frozenset[str]
     open: Opener
     rank_of: Callable[[str], RankTitle | None]
+    command: ReadCommand
 
 
 ENGINES: dict[str, Engine] = {
-    "vllm": Engine(name="vllm", paths=vllm.PATHS, open=vllm.VllmReader, rank_of=vllm_rank_of),
+    "vllm": Engine(
+        name="vllm", paths=vllm.PATHS, open=vllm.VllmReader, rank_of=vllm_rank_of, command=vllm_command.COMMAND
+    ),
 }

@@ -1,0 +1,1 @@
+"""Finding inference servers in the process table, without a word of configuration."""
