@@ -6,7 +6,7 @@ import logging
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import psutil
@@ -20,6 +20,7 @@ from agent.settings import Settings, parse_listen, read_api_key
 from agent.snapshot import Snapshot
 from agent.web.routes import build_app
 from agent.web.serving import HttpServer, bind
+from agent.web.web_file import WebFile
 from collectors.http_text import Endpoint
 from collectors.nvml.source import NvmlSource
 from collectors.procfs import HostProcesses, ProcessTable
@@ -38,6 +39,7 @@ class Agent:
 
     def __init__(self, settings: Settings, *, simulated_state: Path | None = None) -> None:
         self.settings = settings
+        self.web = WebFile(_path(settings.web_config_file))
         self._simulated_state = simulated_state
         self._table: ProcessTable = SimulatedProcesses(simulated_state) if simulated_state else HostProcesses()
         self._discovery: Discovery | None = None
@@ -71,6 +73,7 @@ class Agent:
             raise InputError(
                 f"listen is {self.settings.listen!r} until a restart; the new settings say {settings.listen!r}"
             )
+        self.web.use(_path(settings.web_config_file))
         self.settings = settings
         self.fleet.configure(settings.servers)
         self.board.memory_interval_seconds = settings.intervals.memory
@@ -101,6 +104,10 @@ class Agent:
                 await task
 
 
+def _path(text: str | None) -> Path | None:
+    return Path(text) if text else None
+
+
 def _endpoint(spec: ServerSpec) -> Endpoint:
     """The connection to a server: a key only where settings name one, the server's own network where it has one."""
     return Endpoint(
@@ -125,20 +132,25 @@ async def serve(
 
     Raises:
         RunError: the address can't be listened on.
-        InputError: an API key file can't be read.
+        InputError: an API key file or the web config can't be used.
     """
     host, port = parse_listen(settings.listen, where="listen")
     listener = bind(host, port)
     agent = Agent(settings, simulated_state=simulated_state)
     agent.board.settings_reloaded(success=True)
-    server = HttpServer(build_app(agent.board, host_names=_host_names()), listener)
+
+    async def reload() -> str | None:
+        return _reload(agent, reload_settings)
+
+    app = build_app(agent.board, host_names=_host_names(), web=agent.web, reload=reload)
+    server = HttpServer(app, listener, agent.web)
     async with agent.polling() as polling:
         http = asyncio.create_task(server.run_forever())
         stop = until or asyncio.Event()
-        _on_signals((signal.SIGINT, signal.SIGTERM), stop.set)
-        _on_signals((signal.SIGHUP,), lambda: _reload(agent, reload_settings))
+        _on_signals(signal.SIGINT, signal.SIGTERM, act=stop.set)
+        _on_signals(signal.SIGHUP, act=lambda: _reload(agent, reload_settings))
         stopped = asyncio.create_task(stop.wait())
-        announce(f"http://{_shown_host(host)}:{listener.getsockname()[1]}")
+        announce(f"{agent.web.scheme}://{_shown_host(host)}:{listener.getsockname()[1]}")
         await asyncio.wait({polling, http, stopped}, return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
         server.stop()
@@ -180,7 +192,7 @@ def _expected(fleet: Fleet) -> frozenset[tuple[str, str]]:
     return frozenset(wanted)
 
 
-def _on_signals(numbers: Iterable[int], act: Callable[[], object]) -> None:
+def _on_signals(*numbers: int, act: Callable[[], object]) -> None:
     loop = asyncio.get_running_loop()
     for number in numbers:
         with contextlib.suppress(ValueError, RuntimeError):  # not in the main thread

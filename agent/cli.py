@@ -10,14 +10,14 @@ from pathlib import Path
 import click
 import msgspec
 
-from agent import __version__
+from agent import __version__, log
 from agent.app import collect_once, serve
 from agent.budget_command import budget_command
 from agent.check import check_report
 from agent.demo import run_demo
 from agent.errors import InputError
 from agent.remote import fetch_snapshot
-from agent.settings import ServerSettings, Settings, check_server, load_settings, parse_listen
+from agent.settings import ServerSettings, Settings, as_yaml, check_server, load_settings, parse_listen
 from agent.snapshot import Snapshot
 from agent.terminal import print_snapshot
 from collectors.registry import ENGINES
@@ -35,16 +35,21 @@ def cli() -> None:
 @cli.command("run")
 @CONFIG
 @click.option("--listen", metavar="HOST:PORT", help="Address to serve on (default: settings, else :10175).")
-def run_command(config: Path | None, listen: str | None) -> None:
-    """Run the agent: /metrics, the page at /, /api/v1/snapshot.
+@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--print-settings", is_flag=True, help="Print the settings in force, defaults included, and end.")
+def run_command(config: Path | None, listen: str | None, log_format: log.Format, print_settings: bool) -> None:
+    """Run the agent: /metrics, the page at /, /api/v1/snapshot. SIGHUP reloads the settings.
 
     Example: vramscope run --config vramscope.yml
     """
-    _log_to_stderr()
+    log.configure(log_format)
 
     def load() -> Settings:
         return _with_listen(_settings(config), listen)
 
+    if print_settings:
+        click.echo(as_yaml(load()), nl=False)
+        return
     asyncio.run(serve(load(), announce=_announce, reload_settings=load))
 
 
@@ -119,7 +124,7 @@ def demo_command(seed: int, speed: float, duration: float | None, listen: str, s
 
     Example: vramscope demo --speed 20
     """
-    _log_to_stderr()
+    log.configure()
     parse_listen(listen, where="--listen")
     with tempfile.TemporaryDirectory(prefix="vramscope-demo-") as directory:
         asyncio.run(
@@ -180,9 +185,3 @@ async def _once(settings: Settings, *, quiet: bool) -> Snapshot:
 def _announce(url: str) -> None:
     click.echo(f"listening on {url}")
     sys.stdout.flush()
-
-
-def _log_to_stderr() -> None:
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
-    logging.getLogger("httpx").setLevel(logging.WARNING)
-    logging.getLogger("uvicorn").setLevel(logging.ERROR)

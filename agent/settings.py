@@ -7,6 +7,7 @@ from typing import Annotated
 from urllib.parse import urlsplit
 
 import msgspec
+import yaml
 from msgspec import Meta, Struct
 
 from agent.errors import InputError
@@ -57,6 +58,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     intervals: Intervals = Intervals()
     discovery: bool = True
     servers: tuple[ServerSettings, ...] = ()
+    web_config_file: str | None = None
 
 
 def load_settings(path: Path) -> Settings:
@@ -91,6 +93,12 @@ def parse_settings(content: bytes, *, where: str) -> Settings:
         raise InputError(f"{where}: {_validation_problem(str(error), document)}") from error
     _check(settings, where)
     return settings
+
+
+def as_yaml(settings: Settings) -> str:
+    """The settings as a file that could be given again. Keys are never in them, only the names of their files."""
+    document = msgspec.to_builtins(settings)
+    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
 
 
 def _validation_problem(message: str, document: object) -> str:

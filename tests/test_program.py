@@ -1,11 +1,15 @@
 """The whole program beside the driver-level double and a recorded vLLM: golden, real Prometheus, faults, bad usage."""
 
+import json
 import re
 import signal
 import socket
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
+import bcrypt
+import httpx
 import pytest
 
 from collectors.simulated.state import NodeState, write_state
@@ -109,6 +113,49 @@ def test_a_server_that_stops_answering_and_returns(program: Program, node: Node)
 
     node.replay.answers["/metrics"] = answer
     program.until(lambda: "kv_used_ratio" in program.metrics())
+
+
+def test_reload_by_post(program: Program) -> None:
+    """From this host, without a restart; a page of another origin can't."""
+    assert program.client.post("/-/reload", headers={"origin": "http://evil.example"}).status_code == 403
+    answer = program.client.post("/-/reload")
+
+    assert (answer.status_code, answer.text) == (200, "reloaded\n")
+    assert "settings_last_reload_success 1" in program.metrics()
+
+
+def test_print_settings_and_json_log(node: Node) -> None:
+    """What is in force, and a log that machines read."""
+    printed = finished("run", "--config", str(node.config), "--print-settings")
+    with running(
+        "run", "--listen", "127.0.0.1:0", "--log-format", "json", environment={"PATH": "/usr/bin:/bin"}
+    ) as program:
+        program.until(lambda: program.errors)
+        event = json.loads(program.errors[0])
+
+    assert (printed.returncode, f"url: {node.replay.url}" in printed.stdout) == (0, True)
+    assert event["level"] == "warning"
+    assert "nvml failed" in event["message"]
+
+
+def test_tls_and_basic_auth_by_web_config(node: Node, tmp_path: Path) -> None:
+    """The announced URL is https, and without the password there is no answer."""
+    tls = Path(__file__).parent / "fixtures" / "tls"
+    hashed = bcrypt.hashpw(b"secret", bcrypt.gensalt(4)).decode()
+    (tmp_path / "web.yml").write_text(
+        f"tls_server_config: {{cert_file: '{tls / 'server.pem'}', key_file: '{tls / 'server.key'}'}}\n"
+        f"basic_auth_users: {{prometheus: '{hashed}'}}\n"
+    )
+    config = tmp_path / "vramscope.yml"
+    config.write_text(f"web_config_file: '{tmp_path / 'web.yml'}'\n")
+    with running("run", "--config", str(config), "--listen", "127.0.0.1:0", environment=node.environment) as program:
+        verify = ssl.create_default_context(cafile=str(tls / "ca.pem"))
+        url = program.base.replace("127.0.0.1", "localhost") + "/metrics"
+        refused = httpx.get(url, verify=verify)
+        answered = httpx.get(url, verify=verify, auth=("prometheus", "secret"))
+
+    assert program.base.startswith("https://")
+    assert (refused.status_code, answered.status_code) == (401, 200)
 
 
 def test_clean_stop(node: Node) -> None:

@@ -10,6 +10,7 @@ from agent.settings import (
     Intervals,
     ServerSettings,
     Settings,
+    as_yaml,
     load_settings,
     parse_listen,
     parse_settings,
@@ -61,7 +62,9 @@ def test_a_server_is_named_after_model_and_port(server: ServerSettings, label: s
 
 MISTAKES = {
     "listn: x": "s.yml: unknown key 'listn'; did you mean listen?",
-    "colour: blue": "s.yml: unknown key 'colour'; expected one of listen, intervals, discovery, servers",
+    "colour: blue": (
+        "s.yml: unknown key 'colour'; expected one of listen, intervals, discovery, servers, web_config_file"
+    ),
     "listen: 5": "s.yml: listen: expected str, got int",
     "listen: nowhere": "s.yml: listen: expected HOST:PORT with a port of 0 to 65535, got 'nowhere'",
     "listen: a:99999": "s.yml: listen: expected HOST:PORT with a port of 0 to 65535, got 'a:99999'",
@@ -112,6 +115,18 @@ def test_wrong_engine_argument_is_one_sentence() -> None:
 
     assert caught.value.message.startswith("s.yml: servers[0].arguments: ")
     assert "tensor-parallel-size" in caught.value.message
+
+
+def test_printed_settings_can_be_given_again() -> None:
+    """Defaults included, and a key is named by its file only."""
+    text = b"servers: [{url: 'http://127.0.0.1:8000', api_key_file: /run/key, arguments: {tensor-parallel-size: 8}}]"
+    settings = parse_settings(text, where="s.yml")
+
+    printed = as_yaml(settings)
+
+    assert parse_settings(printed.encode(), where="again") == settings
+    assert "memory: 1.0" in printed
+    assert "/run/key" in printed
 
 
 def test_binary_settings_are_one_sentence() -> None:
