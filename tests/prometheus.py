@@ -35,18 +35,22 @@ class Prometheus:
 
 
 @contextmanager
-def prometheus(folder: Path, targets: Mapping[str, str], rules: Sequence[Path] = ()) -> Iterator[Prometheus]:
+def prometheus(
+    folder: Path, targets: Mapping[str, str], rules: Sequence[Path] = (), *, options: Mapping[str, Any] | None = None
+) -> Iterator[Prometheus]:
     """Run Prometheus in a folder of its own until the block ends.
 
     Args:
         targets: ``host:port`` by job.
         rules: rule files that it evaluates.
+        options: further keys of every scrape config.
     """
     config = {
         "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
         "rule_files": [str(path) for path in rules],
         "scrape_configs": [
-            {"job_name": job, "static_configs": [{"targets": [target]}]} for job, target in targets.items()
+            {"job_name": job, "static_configs": [{"targets": [target]}], **(options or {})}
+            for job, target in targets.items()
         ],
     }
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config), encoding="utf-8")
