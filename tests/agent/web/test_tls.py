@@ -257,12 +257,12 @@ def test_a_flood_of_connections_leaves_the_loop_to_others(serve: Serve) -> None:
 
 def test_stopping_does_not_wait_for_a_handshake(tmp_path: Path) -> None:
     """A client that is in the middle of one is dropped."""
-    with serving_on_loopback(web=WebFile(write(tmp_path, tls_server_config=SERVER))) as base:
-        client = connect(base)
-        client.sendall(b"\x16")
+    with ExitStack() as stack:
+        with serving_on_loopback(web=WebFile(write(tmp_path, tls_server_config=SERVER))) as base:
+            client = stack.enter_context(connect(base))
+            client.sendall(b"\x16")
 
-    assert closed(client)
-    client.close()
+        assert closed(client)
 
 
 def test_nothing_that_a_client_sends_is_logged(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
