@@ -15,13 +15,15 @@ from agent.board import Board
 from agent.errors import InputError
 from agent.fleet import Fleet, ServerSpec
 from agent.poller import Poller
-from agent.processes import Discovery, Look, look
+from agent.processes import Look, look
 from agent.settings import Settings, parse_listen, read_api_key
 from agent.snapshot import Snapshot
 from agent.web.routes import build_app
 from agent.web.serving import HttpServer, bind
 from agent.web.web_file import WebFile
+from collectors.discovery.host import Discovery, HostDiscovery
 from collectors.http_text import Endpoint
+from collectors.netns import NamespaceTransport
 from collectors.nvml.source import NvmlSource
 from collectors.procfs import HostProcesses, ProcessTable
 from collectors.registry import ENGINES
@@ -42,7 +44,8 @@ class Agent:
         self.web = WebFile(_path(settings.web_config_file))
         self._simulated_state = simulated_state
         self._table: ProcessTable = SimulatedProcesses(simulated_state) if simulated_state else HostProcesses()
-        self._discovery: Discovery | None = None
+        commands = {name: engine.command for name, engine in ENGINES.items()}
+        self._discovery: Discovery | None = None if simulated_state else HostDiscovery(commands)
         self.fleet = Fleet(
             settings.servers, open_endpoint=_endpoint, local_hosts=_own_addresses(), clock=time.monotonic
         )
@@ -115,6 +118,7 @@ def _endpoint(spec: ServerSpec) -> Endpoint:
         paths=ENGINES[spec.engine].paths,
         deadline_seconds=ENDPOINT_SECONDS,
         api_key=read_api_key(spec.settings) if spec.settings else None,
+        transport=NamespaceTransport(spec.network_pid) if spec.network_pid is not None else None,
     )
 
 

@@ -38,12 +38,12 @@ def check_report(snapshot: Snapshot, settings: Settings) -> Report:
         reserved = "v2 memory" if "reserved" in parts else "v1 memory only: reserved is inside hidden"
         lines.append(Line(what=f"gpu {device.index}", ok=bool(parts), finding=f"{device.name}: {reserved}, {shown}"))
     for server in snapshot.servers:
-        models = {one.label: one.model for one in settings.servers}
         missing = list(server.notes)
-        if models.get(server.name) is None:
-            missing.append("no model path is configured: no budget, weights and KV bytes stay inside runtime")
+        if server.model_path is None:
+            missing.append("its model is not known: set model: in the settings; weights and KV stay inside runtime")
         finding = "; ".join(missing) or f"{server.engine} {server.version or ''} {server.state}".replace("  ", " ")
         lines.append(Line(what=f"server {server.name}", ok=server.state != "down", finding=finding))
-    if not settings.servers:
-        lines.append(Line(what="servers", ok=True, finding="none configured; add one under servers: in the settings"))
+    if not snapshot.servers:
+        where = "and none was found among the processes" if settings.discovery else "and discovery is off"
+        lines.append(Line(what="servers", ok=True, finding=f"none configured {where}"))
     return Report(ok=all(line.ok for line in lines), lines=tuple(lines))

@@ -15,13 +15,14 @@ from agent.app import collect_once, serve
 from agent.budget_command import budget_command
 from agent.check import check_report
 from agent.demo import run_demo
-from agent.errors import InputError
+from agent.errors import InputError, RunError
 from agent.remote import fetch_snapshot
 from agent.settings import ServerSettings, Settings, as_yaml, check_server, load_settings, parse_listen
 from agent.snapshot import Snapshot
 from agent.terminal import print_snapshot
 from collectors.registry import ENGINES
 
+LOCAL_AGENT = "http://127.0.0.1:10175"
 CONFIG = click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Settings file (YAML).")
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout and nothing else.")
 
@@ -54,7 +55,7 @@ def run_command(config: Path | None, listen: str | None, log_format: log.Format,
 
 
 @cli.command("snapshot")
-@click.option("--url", metavar="URL", help="A running agent (default: the one on this host).")
+@click.option("--url", metavar="URL", help="A running agent (default: one on this host, else collect once).")
 @CONFIG
 @click.option("--server-url", metavar="URL", help="Collect once from this inference server, without an agent.")
 @click.option("--engine", type=click.Choice(list(ENGINES)), help="Engine of --server-url.")
@@ -84,8 +85,13 @@ def snapshot_command(
         snapshot = asyncio.run(_once(Settings(servers=(server,)), quiet=as_json))
     elif config is not None:
         snapshot = asyncio.run(_once(load_settings(config), quiet=as_json))
+    elif url is not None:
+        snapshot = fetch_snapshot(url)
     else:
-        snapshot = fetch_snapshot(url or "http://127.0.0.1:10175")
+        try:
+            snapshot = fetch_snapshot(LOCAL_AGENT)
+        except RunError:
+            snapshot = asyncio.run(_once(Settings(), quiet=as_json))
     if as_json:
         click.echo(msgspec.json.encode(snapshot))
     else:

@@ -134,6 +134,7 @@ class Fleet:
             devices=spec.settings.devices if spec.settings else (),
             on_this_host=found is not None or self._is_local(spec.url),
             configured=spec.settings is not None,
+            model_path=spec.model,
             notes=found.notes if found else (),
         )
         watch = self._by_name().get(spec.name)

@@ -1,19 +1,13 @@
 """One look at the process table: which servers are there, and the processes behind each configured port. It blocks."""
 
 from collections.abc import Mapping
-from typing import Protocol
 
 from msgspec import Struct
 
+from collectors.discovery.host import Discovery
 from collectors.errors import CollectorError
 from collectors.procfs import ProcessTable
 from collectors.readings import Fault, FoundServer, ProcessTree
-
-
-class Discovery(Protocol):
-    """Finds inference servers among the processes of this host."""
-
-    def scan(self) -> tuple[FoundServer, ...]: ...
 
 
 class Look(Struct, frozen=True, kw_only=True):

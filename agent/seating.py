@@ -27,6 +27,9 @@ class ServerView(Struct, frozen=True, kw_only=True):
     dp: int = 1
     budget: Budget | None = None
     restarts: int = 0
+    configured: bool = True
+    model_path: str | None = None
+    arguments: Mapping[str, int | float | str | bool | tuple[int, ...]] = {}
     growth_tokens_per_second: Mapping[tuple[str, str], float] = {}  # by replica and pool kind
     notes: tuple[str, ...] = ()
 

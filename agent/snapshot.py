@@ -126,6 +126,10 @@ class Server(Struct, frozen=True, kw_only=True):
     age_seconds: float | None
     started_at: float | None
     restarts: int
+    configured: bool = True  # named in the settings, or found only
+    model_path: str | None = None
+    arguments: dict[str, int | float | str | bool | tuple[int, ...]] = {}  # given, on its command line, or reported
+    pids: tuple[int, ...] = ()
     devices: tuple[str, ...] = ()
     ranks: tuple[Rank, ...] = ()
     pools: tuple[Pool, ...] = ()

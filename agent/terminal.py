@@ -18,12 +18,12 @@ def print_snapshot(snapshot: Snapshot, *, explain: bool, console: Console | None
         console.print(_device(device, explain=explain))
     for server in snapshot.servers:
         console.print(_server(server))
-        for note in server.notes if explain else ():
-            console.print(f"  {escape(note)}")
+        for line in _facts(server) if explain else ():
+            console.print(f"  {escape(line)}")
     if not snapshot.devices:
         console.print("No device: nothing is known about GPU memory.")
     if not snapshot.servers:
-        console.print("No server is configured.")
+        console.print("No server is configured, and none was found.")
     for collector in snapshot.collectors:
         if not collector.success:
             console.print(f"failed: {escape(_source(collector))}: {escape(collector.error or 'no reading yet')}")
@@ -84,6 +84,18 @@ def _server(server: Server) -> Table:
     table.caption = f"running {running}, waiting {waiting}, preemptions {_count(server.counters.preemptions)}"
     table.caption_justify = "left"
     return table
+
+
+def _facts(server: Server) -> Iterator[str]:
+    """What is known about a server beside its memory."""
+    yield "from the settings" if server.configured else "found among the processes"
+    if server.pids:
+        yield f"pids {' '.join(map(str, server.pids))}"
+    if server.model_path:
+        yield f"model {server.model_path}"
+    if server.arguments:
+        yield "arguments " + ", ".join(f"{name} {value}" for name, value in server.arguments.items())
+    yield from server.notes
 
 
 def _source(collector: Collector) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from agent.memory import budget as budgets
-from agent.memory.arguments import Arguments, from_reported, merge
+from agent.memory.arguments import Arguments, from_reported, known_values, merge
 from agent.memory.budget import Budget, Device
 from agent.memory.history import PoolHistory
 from agent.seating import ServerView
@@ -26,6 +26,7 @@ class ServerFacts(Struct, frozen=True, kw_only=True):
     devices: tuple[str, ...] = ()
     on_this_host: bool = True
     configured: bool = True
+    model_path: str | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -98,6 +99,9 @@ class ServerWatch:
             pp=pp,
             dp=dp,
             restarts=self.restarts,
+            configured=self.facts.configured,
+            model_path=self.facts.model_path,
+            arguments=known_values(self._arguments()),
             growth_tokens_per_second={
                 key: growth
                 for key, history in self.histories.items()

@@ -100,6 +100,11 @@ def merge(given: Arguments, reported: Arguments) -> Arguments:
     return replace(given, **added, reported=given.reported | frozenset(added))
 
 
+def known_values(arguments: Arguments) -> dict[str, Any]:
+    """The fields that are known, by name."""
+    return {field: value for field, value in asdict(arguments).items() if field in _CONVERTERS and value is not None}
+
+
 def _plain(flag: str) -> str:
     return flag.lstrip("-").replace("_", "-")
 
