@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from collectors.discovery.command import ReadCommand, ServerCommand
 from collectors.discovery.model import Found, find_model
 from collectors.discovery.place import find_place
+from collectors.discovery.sockets import SocketTables
 from collectors.discovery.table import Process, ProcessTable, children_of, command_line, family, started_ticks, words
 from collectors.discovery.version import package_version
 from collectors.discovery.view import ProcessView
@@ -92,7 +93,8 @@ class HostDiscovery:
         roots = list(_roots(self._candidates, processes))
         children = children_of(processes) if roots else {}
         pids = frozenset(root.process.pid for root in roots)
-        found = [self._found(root, family(children, root.process, without=pids), at) for root in roots]
+        tables = SocketTables(proc=self._proc)
+        found = [self._found(root, family(children, root.process, without=pids), tables, at) for root in roots]
         alive = {(root.process.pid, root.process.started_ticks) for root in roots}
         self._facts = {key: facts for key, facts in self._facts.items() if key in alive}
         return _distinct(server for server in found if server is not None)
@@ -121,12 +123,15 @@ class HostDiscovery:
                 return _Candidate(process=process, engine=name, command=command)
         return _Candidate(process=process)
 
-    def _found(self, root: _Candidate, members: Sequence[Process], at: float) -> FoundServer | None:
+    def _found(
+        self, root: _Candidate, members: Sequence[Process], tables: SocketTables, at: float
+    ) -> FoundServer | None:
         processes = tuple(self._described(members))
         command = root.command
         if command is None or not processes or processes[0].pid != root.process.pid:
             return None  # it ended just now
-        place = find_place(command, [process.pid for process in processes], proc=self._proc, may_enter=self._may_enter)
+        pids = [process.pid for process in processes]
+        place = find_place(command, pids, tables=tables, proc=self._proc, may_enter=self._may_enter)
         facts = self._facts_of(root, command)
         notes = (*command.notes, *place.notes, *((facts.model.note,) if facts.model.note else ()))
         return FoundServer(

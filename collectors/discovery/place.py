@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from collectors.discovery import sockets
 from collectors.discovery.command import ServerCommand
-from collectors.discovery.sockets import Listening
+from collectors.discovery.sockets import Listening, SocketTables
 from collectors.discovery.view import ProcessView
 
 _HIDDEN = (
@@ -31,7 +31,14 @@ class Place(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-def find_place(command: ServerCommand, pids: Sequence[int], *, proc: Path, may_enter: Callable[[int], bool]) -> Place:
+def find_place(
+    command: ServerCommand,
+    pids: Sequence[int],
+    *,
+    tables: SocketTables,
+    proc: Path,
+    may_enter: Callable[[int], bool],
+) -> Place:
     """Where the server with these processes, its first one in front, listens now."""
     expected = Place(host=command.host, port=command.port if command.has_endpoint else None)
     if not command.has_endpoint:
@@ -39,7 +46,7 @@ def find_place(command: ServerCommand, pids: Sequence[int], *, proc: Path, may_e
     root = pids[0]
     try:
         network_pid = root if ProcessView(root, proc=proc).has_own("net") else None
-        everyone = sockets.listening(root, proc=proc)
+        everyone = tables.of(root)
         wanted = [one for one in everyone if command.port in (None, one.port)]
         held = _held(pids if command.port else pids[:1], wanted, proc=proc) if wanted else set()
     except PermissionError:

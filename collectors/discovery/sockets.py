@@ -8,7 +8,7 @@ import ipaddress
 import os
 import socket
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -47,12 +47,20 @@ class Listening(Struct, frozen=True, kw_only=True):
         return same_place and (self.address == other.address or self.is_wildcard or other.is_wildcard)
 
 
-def listening(pid: int, *, proc: Path = Path("/proc")) -> list[Listening]:
-    """All listening TCP sockets in the network namespace of a process. Raises: OSError."""
-    found = list(parse_table(_lines(proc / str(pid) / "net" / "tcp")))
-    with contextlib.suppress(FileNotFoundError):  # a kernel without IPv6
-        found += parse_table(_lines(proc / str(pid) / "net" / "tcp6"))
-    return found
+class SocketTables:
+    """The listening TCP sockets of network namespaces, each read once: the kernel takes milliseconds for a table."""
+
+    def __init__(self, *, proc: Path = Path("/proc")) -> None:
+        self._proc = proc
+        self._read: dict[tuple[int, int], list[Listening]] = {}
+
+    def of(self, pid: int) -> Sequence[Listening]:
+        """Those in the namespace of a process. Raises: OSError."""
+        namespace = (self._proc / str(pid) / "ns" / "net").stat()
+        key = (namespace.st_dev, namespace.st_ino)
+        if key not in self._read:
+            self._read[key] = _listening(self._proc / str(pid) / "net")
+        return self._read[key]
 
 
 def parse_table(lines: Iterable[bytes]) -> Iterator[Listening]:
@@ -84,6 +92,13 @@ def held_sockets(pid: int, *, proc: Path = Path("/proc")) -> set[str]:
             target = os.readlink(f"{folder}/{name}")  # noqa: PTH115
             if target.startswith("socket:["):
                 found.add(target[8:-1])
+    return found
+
+
+def _listening(folder: Path) -> list[Listening]:
+    found = list(parse_table(_lines(folder / "tcp")))
+    with contextlib.suppress(FileNotFoundError):  # a kernel without IPv6
+        found += parse_table(_lines(folder / "tcp6"))
     return found
 
 

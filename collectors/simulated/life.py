@@ -4,6 +4,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
 
+from msgspec.structs import asdict
+
 from collectors.simulated.engine import Engine, Request
 from collectors.simulated.memory import DeviceMemory
 from collectors.simulated.sizing import MIB, PAGE_BYTES, Phase, phase_at, rank_sizes, whole_pages
@@ -76,7 +78,7 @@ class ServerLife:
             return
         api, core, *workers = self._processes
         started = stamp(self.started_at)
-        command = f"vllm serve {self.server.model.name} --host 127.0.0.1 --port {port}"
+        command = self._command_line(port)
         if self.engine is not None:
             yield HostProcess(port=port, pid=api, started_at=started, title=command)
         else:
@@ -84,6 +86,14 @@ class ServerLife:
         yield HostProcess(parent=api, pid=core, started_at=started, title="VLLM::EngineCore")
         for rank, pid in enumerate(workers):
             yield HostProcess(parent=core, pid=pid, started_at=started, title=f"VLLM::Worker_TP{rank}")
+
+    def _command_line(self, port: int) -> str:
+        """As vLLM is started in the node's directory, where its model lies."""
+        arguments = self.server.arguments
+        names = f"models/{self.server.name} --served-model-name {self.server.model.name}"
+        flags = {name.replace("_", "-"): value for name, value in asdict(arguments).items()}
+        written = " ".join(f"--{name} {value}" for name, value in flags.items())
+        return f"vllm serve {names} --host 127.0.0.1 --port {port} {written}"
 
     @property
     def _ranks(self) -> list[tuple[int, int]]:

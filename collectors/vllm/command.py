@@ -74,8 +74,8 @@ def _settings(words: Sequence[str], read: ReadFile) -> tuple[list[str], tuple[st
     try:
         document = strict_yaml.load(read(path))
     except (OSError, ValueError) as exc:
-        why = exc.strerror if isinstance(exc, OSError) and exc.strerror else "it is not the YAML that vLLM reads"
-        return [], (f"the flags in its --config {path[:200]} are not known: {why.lower()}",)
+        why = exc.strerror.lower() if isinstance(exc, OSError) and exc.strerror else "it is not YAML as vLLM reads it"
+        return [], (f"the flags in its --config {path[:200]} are not known: {why}",)
     return words_of(document) if isinstance(document, dict) else [], ()
 
 

@@ -155,7 +155,7 @@ def _object(text: str) -> str | None:
         return None
     try:
         value = json.loads(text)
-        return _text(json.dumps(value)) if isinstance(value, dict) else None
+        return _text(json.dumps(value, allow_nan=False)) if isinstance(value, dict) else None
     except (ValueError, RecursionError):
         return None
 
