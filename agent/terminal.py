@@ -15,8 +15,13 @@ def print_snapshot(snapshot: Snapshot, *, explain: bool, console: Console | None
     """Print devices, servers and failing collectors; ``explain`` adds how each number is known."""
     console = console or Console(highlight=False)
     for device in snapshot.devices:
+        console.print(f"gpu {device.index}  {device.name or ''}  {device.uuid}", style="bold", markup=False)
+        if device.headroom_ratio is not None:
+            console.print(f"headroom {device.headroom_ratio:.1%} of {_gib(device.total_bytes)}")
         console.print(_device(device, explain=explain))
     for server in snapshot.servers:
+        facts = (server.name, f"{server.engine} {server.version or ''}".strip(), server.state, server.url)
+        console.print("  ".join(fact for fact in facts if fact), style="bold", markup=False)
         console.print(_server(server))
         for line in _facts(server) if explain else ():
             console.print(f"  {escape(line)}")
@@ -30,10 +35,7 @@ def print_snapshot(snapshot: Snapshot, *, explain: bool, console: Console | None
 
 
 def _device(device: Device, *, explain: bool) -> Table:
-    head = f"gpu {device.index}  {device.name or ''}  {device.uuid}"
-    if device.headroom_ratio is not None:
-        head += f"\nheadroom {device.headroom_ratio:.1%} of {_gib(device.total_bytes)}"
-    table = Table(title=escape(head), title_justify="left", title_style="bold", box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
     for name, justify in (("component", "left"), ("server", "left"), ("live", "right"), ("share", "right")):
         table.add_column(name, justify="right" if justify == "right" else "left")
     table.add_column("budget", justify="right")
@@ -67,8 +69,7 @@ def _rows(device: Device) -> Iterator[tuple[str, str, int, str]]:
 
 
 def _server(server: Server) -> Table:
-    facts = f"{server.name}  {server.engine} {server.version or ''}  {server.state}  {server.url}"
-    table = Table(title=escape(facts), title_justify="left", title_style="bold", box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
     table.add_column("pool")
     for name in ("used", "of tokens", "ratio", "growth/s", "pool", "per token"):
         table.add_column(name, justify="right")

@@ -76,7 +76,8 @@ class Node:
         self.environment = environment(build(folder), self.state_file)
         self.model = write_model(folder / "tiny-llama")
         self.config = folder / "vramscope.yml"
-        self.config.write_text(f"servers: [{{url: '{replay.url}', name: chat, model: '{self.model}'}}]\n")
+        server = f"{{url: '{replay.url}', name: chat, model: '{self.model}'}}"
+        self.config.write_text(f"discovery: false\nservers: [{server}]\n")
 
 
 @contextmanager

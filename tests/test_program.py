@@ -50,6 +50,13 @@ def components(program: Program) -> dict[str, int]:
     return parts
 
 
+def alone(folder: Path) -> Path:
+    """Settings of an agent that looks for no server: others may run on the machine of the tests."""
+    path = folder / "alone.yml"
+    path.write_text("discovery: false\n")
+    return path
+
+
 def test_every_byte_beside_a_recorded_server(program: Program) -> None:
     """The real binding's readings and the recorded page: each component by hand."""
     parts = components(program)
@@ -124,12 +131,11 @@ def test_reload_by_post(program: Program) -> None:
     assert "settings_last_reload_success 1" in program.metrics()
 
 
-def test_print_settings_and_json_log(node: Node) -> None:
+def test_print_settings_and_json_log(node: Node, tmp_path: Path) -> None:
     """What is in force, and a log that machines read."""
     printed = finished("run", "--config", str(node.config), "--print-settings")
-    with running(
-        "run", "--listen", "127.0.0.1:0", "--log-format", "json", environment={"PATH": "/usr/bin:/bin"}
-    ) as program:
+    arguments = ("run", "--config", str(alone(tmp_path)), "--listen", "127.0.0.1:0", "--log-format", "json")
+    with running(*arguments, environment={"PATH": "/usr/bin:/bin"}) as program:
         program.until(lambda: program.errors)
         event = json.loads(program.errors[0])
 
@@ -147,7 +153,7 @@ def test_tls_and_basic_auth_by_web_config(node: Node, tmp_path: Path) -> None:
         f"basic_auth_users: {{prometheus: '{hashed}'}}\n"
     )
     config = tmp_path / "vramscope.yml"
-    config.write_text(f"web_config_file: '{tmp_path / 'web.yml'}'\n")
+    config.write_text(f"discovery: false\nweb_config_file: '{tmp_path / 'web.yml'}'\n")
     with running("run", "--config", str(config), "--listen", "127.0.0.1:0", environment=node.environment) as program:
         verify = ssl.create_default_context(cafile=str(tls / "ca.pem"))
         url = program.base.replace("127.0.0.1", "localhost") + "/metrics"
@@ -189,7 +195,8 @@ def test_reload_on_sighup(node: Node, tmp_path: Path) -> None:
 
 def test_no_driver_is_no_reason_to_stop(tmp_path: Path) -> None:
     """Without a GPU the agent serves, says what is missing, and is not ready while nothing at all is collected."""
-    with running("run", "--listen", "127.0.0.1:0", environment={"PATH": "/usr/bin:/bin"}) as program:
+    arguments = ("run", "--config", str(alone(tmp_path)), "--listen", "127.0.0.1:0")
+    with running(*arguments, environment={"PATH": "/usr/bin:/bin"}) as program:
         program.until(lambda: 'collector_success{collector="nvml",target=""} 0' in program.metrics())
         ready = program.get("/-/ready")
         healthy = program.get("/-/healthy")
@@ -216,10 +223,10 @@ def test_snapshot_as_text_from_a_running_agent(program: Program, node: Node) -> 
         assert word in done.stdout
 
 
-def test_check_says_what_works_and_what_does_not(node: Node) -> None:
+def test_check_says_what_works_and_what_does_not(node: Node, tmp_path: Path) -> None:
     """All well beside the recorded node; a refused server is a failure with what to do."""
     good = finished("check", "--config", str(node.config), environment=node.environment)
-    bad = finished("check", environment={"PATH": "/usr/bin:/bin"})
+    bad = finished("check", "--config", str(alone(tmp_path)), environment={"PATH": "/usr/bin:/bin"})
 
     assert (good.returncode, "FAIL" in good.stdout) == (0, False)
     assert (bad.returncode, "FAIL  nvml: " in bad.stdout) == (1, True)
