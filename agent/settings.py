@@ -106,13 +106,13 @@ def _validation_problem(message: str, document: object) -> str:
     text, _, place = message.partition(" - at `")
     path = place.rstrip("`").removeprefix("$").lstrip(".")
     key = f"{path}: " if path else ""
-    unknown = re.fullmatch(r"Object contains unknown field `(.+)`", text)
+    unknown = re.fullmatch(r"Object contains unknown field `(.+)`", text, re.DOTALL)
     if unknown:
         fields = _fields_at(path)
         close = difflib.get_close_matches(unknown[1], fields, n=1)
         hint = f"did you mean {close[0]}?" if close else f"expected one of {', '.join(fields)}"
         return f"{key}unknown key {unknown[1]!r}; {hint}"
-    missing = re.fullmatch(r"Object missing required field `(.+)`", text)
+    missing = re.fullmatch(r"Object missing required field `(.+)`", text, re.DOTALL)
     if missing:
         return f"{key}key {missing[1]!r} is missing; add it"
     text = text.replace("`", "")

@@ -20,6 +20,8 @@ def load(text: str | bytes) -> object:
         raise ValueError(f"{place}{error.problem}") from error
     except yaml.YAMLError as error:
         raise ValueError(" ".join(str(error).split())) from error
+    except (ValueError, AttributeError, LookupError, TypeError, ArithmeticError) as error:  # PyYAML leaves these as is
+        raise ValueError("a value is not what its tag or form says, such as a date that is none") from error
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
 

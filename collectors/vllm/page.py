@@ -10,8 +10,8 @@ from collectors.exposition import Labels, Sample, Wanted
 from collectors.vllm.names import CACHE_CONFIG, NAMES, PREFIXES, PROCESS_START, SLEEP_STATE, V0_ONLY, Field
 
 _BARE_NAMES = {name for names in NAMES.values() for name in names} | {CACHE_CONFIG, SLEEP_STATE, V0_ONLY}
-_FULL_NAMES = {prefix + name: name for prefix in PREFIXES for name in _BARE_NAMES} | {PROCESS_START: PROCESS_START}
-_WANTED = Wanted(_FULL_NAMES)
+FULL_NAMES = {prefix + name: name for prefix in PREFIXES for name in _BARE_NAMES} | {PROCESS_START: PROCESS_START}
+_WANTED = Wanted(FULL_NAMES)
 _UNKNOWN = frozenset({"", "None", "0"})
 
 Values = dict[str, float]  # by replica
@@ -49,7 +49,7 @@ def parse_page(text: str, *, source: str) -> Page:
     by_name: dict[str, list[Sample]] = {}
     for sample in samples:
         if math.isfinite(sample.value) and sample.value >= 0:
-            by_name.setdefault(_FULL_NAMES[sample.name], []).append(sample)
+            by_name.setdefault(FULL_NAMES[sample.name], []).append(sample)
     values: dict[Field, Values] = {field: _values(by_name, names, replica) for field, names in NAMES.items()}
     cache_config, disputed = _agreed(by_name.get(CACHE_CONFIG, ()), replica)
     starts = [sample.value for sample in by_name.get(PROCESS_START, ())] or values["created_at"].values()
