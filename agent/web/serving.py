@@ -176,6 +176,11 @@ class HttpServer(uvicorn.Server):
                 task.add_done_callback(partial(self._arrived, connection))
             await asyncio.sleep(0)  # accepting may not have waited, and a flood must not keep the loop
 
+    def _protocol(self, tls: Tls | None) -> _Protocol:
+        made = _Protocol(config=self.config, server_state=self.server_state, app_state={})
+        made.tls = tls
+        return made
+
     def _arrived(self, connection: socket.socket, task: asyncio.Task[None]) -> None:
         self._arriving.discard(task)
         if task.cancelled():  # maybe before it began
@@ -185,12 +190,7 @@ class HttpServer(uvicorn.Server):
         """Make an accepted socket a connection, after its handshake where there is TLS; close it where that fails."""
         loop = asyncio.get_running_loop()
         tls = self._web.config.tls
-
-        def protocol() -> _Protocol:
-            made = _Protocol(config=self.config, server_state=self.server_state, app_state={}, _loop=loop)
-            made.tls = tls
-            return made
-
+        protocol = partial(self._protocol, tls)
         admitted = False
         try:
             async with asyncio.timeout(HANDSHAKE_SECONDS):
