@@ -22,12 +22,17 @@ class Fault(Struct, frozen=True, kw_only=True):
 
 
 class MemoryReading(Struct, frozen=True, kw_only=True):
-    """One answer of the driver about a device. ``reserved_bytes`` is None where only the old (v1) call answers."""
+    """One answer about a device's memory: the driver's, or the host's own figures where the device shares its memory.
+
+    ``reserved_bytes`` is None where only the old (v1) call answers. ``used_max_bytes`` is the most that was used
+    (total - free) since the reading before, where there were looks in between.
+    """
 
     at: float
     total_bytes: int
     free_bytes: int
     reserved_bytes: int | None = None
+    used_max_bytes: int | None = None
 
 
 class ProcessMemory(Struct, frozen=True, kw_only=True):
@@ -44,26 +49,77 @@ class ProcessesReading(Struct, frozen=True, kw_only=True):
     processes: tuple[ProcessMemory, ...]
 
 
+class DeviceHealth(Struct, frozen=True, kw_only=True):
+    """What a GPU says about its memory cells. A GPU without the feature (no ECC, no row remapping) has None."""
+
+    at: float
+    ecc_uncorrected: int | None = None  # since the driver was loaded
+    row_remap_pending: bool | None = None
+    row_remap_failure: bool | None = None
+
+
+class XidEvent(Struct, frozen=True, kw_only=True):
+    """An error that the driver reported: ``uuid`` of the whole GPU, ``xid`` a number of NVIDIA's catalogue."""
+
+    uuid: str
+    xid: int
+
+
 class DeviceReading(Struct, frozen=True, kw_only=True):
-    """What one device answered. A part that failed is None and its fault says why."""
+    """What one device answered. A part that failed is None and its fault says why.
+
+    A MIG GPU instance is a device of its own: ``index`` and ``parent_uuid`` are those of the GPU it is part of,
+    ``instance`` its id there. ``numa_node`` is set where the operating system uses the device's memory as its own;
+    ``addressing`` is HMM or ATS where the device shares the host's page tables.
+    ``health`` and ``events`` (whether Xid events are listened for) are of the whole GPU.
+    """
 
     index: int
+    instance: int | None = None
     uuid: str | None = None
+    parent_uuid: str | None = None
     name: str | None = None
     bus_id: str | None = None
     memory_kind: MemoryKind = "device"
+    numa_node: int | None = None
+    addressing: str | None = None
     memory: MemoryReading | None = None
     memory_fault: Fault | None = None
     processes: ProcessesReading | None = None
     processes_fault: Fault | None = None
+    health: DeviceHealth | None = None
+    events: bool = False
+
+    @property
+    def gpu(self) -> str:
+        """What people call it: its index, and for a MIG instance index:instance."""
+        return str(self.index) if self.instance is None else f"{self.index}:{self.instance}"
+
+    @property
+    def gpu_uuid(self) -> str | None:
+        """The UUID of the whole GPU."""
+        return self.parent_uuid or self.uuid
+
+
+class HostMemory(Struct, frozen=True, kw_only=True):
+    """The host's memory. ``pressure_seconds``: time that tasks waited for memory since boot, by kind (some, full)."""
+
+    total_bytes: int
+    available_bytes: int
+    pressure_seconds: dict[str, float] = {}
 
 
 class NodeReading(Struct, frozen=True, kw_only=True):
-    """One pass over all devices of the host."""
+    """One pass over all devices of the host. ``host_memory`` is read where a device shares it.
+
+    ``xids`` are the errors that the driver reported since the pass before.
+    """
 
     at: float
     driver_version: str | None
     devices: tuple[DeviceReading, ...]
+    host_memory: HostMemory | None = None
+    xids: tuple[XidEvent, ...] = ()
 
 
 class ServerProcess(Struct, frozen=True, kw_only=True):
@@ -92,9 +148,9 @@ class RankTitle(Struct, frozen=True, kw_only=True):
 class FoundServer(Struct, frozen=True, kw_only=True):
     """An inference server found among the processes of this host.
 
-    ``url`` is where it answers, None until one of its own processes listens. ``arguments`` are flags of its command line
-    under the engine's own names; ``model`` is a path we can read. ``network_pid``: a process of its network namespace,
-    where that is not ours. ``notes`` say what is not known and which privilege would make it known.
+    ``url`` is where it answers, None until one of its own processes listens. ``arguments`` are flags of its command
+    line under the engine's own names; ``model`` is a path we can read. ``network_pid``: a process of its network
+    namespace, where that is not ours. ``notes`` say what is not known and which privilege would make it known.
     """
 
     engine: str

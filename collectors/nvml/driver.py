@@ -1,28 +1,12 @@
-"""The one door to NVML. Lives in the child process: nothing but the standard library and pynvml (nvidia-ml-py).
+"""The door to NVML as the agent uses it: its calls, what they give, and how they fail. Standard library only.
 
-Arithmetic (bytes): total = reserved + allocated + free by the v2 call; v1 has no ``reserved`` (it is inside its used).
+Behind it are ``binding.PynvmlDriver`` and ``collectors.simulated.driver.SimulatedDriver``. Bytes are ``int``.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Literal, NamedTuple, Protocol
 
-import pynvml
-
-from collectors.nvml import faults
-
-V2_FALLBACK = (
-    faults.NOT_SUPPORTED,
-    faults.FUNCTION_NOT_FOUND,
-    faults.ARGUMENT_VERSION_MISMATCH,
-    faults.DEPRECATED,
-    faults.UNKNOWN,  # WSL drivers answer so to v2 alone
-)
-PROCESS_LISTS = (
-    "nvmlDeviceGetComputeRunningProcesses",
-    "nvmlDeviceGetGraphicsRunningProcesses",
-    "nvmlDeviceGetMPSComputeRunningProcesses",
-)
-LIST_RETRIES = 3
+MemoryKind = Literal["device", "unified", "mig"]
 
 
 class NvmlFault(Exception):
@@ -34,8 +18,58 @@ class NvmlFault(Exception):
         self.text = text
 
 
+class Place(NamedTuple):
+    """Where the driver finds a device: the GPU at index ``gpu``, or the MIG GPU instance of that id on it."""
+
+    gpu: int
+    instance: int | None = None
+
+    def __str__(self) -> str:
+        return str(self.gpu) if self.instance is None else f"{self.gpu}:{self.instance}"
+
+
+class Identity(NamedTuple):
+    """What a device is; what it does not have or tell is None.
+
+    ``numa_node``: the operating system uses the device's memory as this NUMA node; ``addressing`` is HMM or ATS.
+    """
+
+    uuid: str
+    name: str | None = None
+    bus_id: str | None = None
+    parent_uuid: str | None = None
+    in_mig_mode: bool = False
+    numa_node: int | None = None
+    addressing: str | None = None
+
+
+class Memory(NamedTuple):
+    """Total = reserved + allocated + free. ``reserved`` is None where only the old (v1) call answers, or the host."""
+
+    total: int
+    free: int
+    reserved: int | None
+    kind: MemoryKind
+
+
+class HostFigures(NamedTuple):
+    """The host's memory, and the seconds since boot that tasks waited for it, by kind (some, full)."""
+
+    total: int
+    available: int
+    pressure_seconds: dict[str, float]
+
+
+class Health(NamedTuple):
+    """What a GPU says about its memory cells; a feature it does not have is None."""
+
+    ecc_uncorrected: int | None = None
+    row_remap_pending: bool | None = None
+    row_remap_failure: bool | None = None
+
+
 class Driver(Protocol):
-    """The calls the agent makes. Every one but ``stop`` may raise ``NvmlFault``; bytes are ``int``."""
+    """The calls the agent makes. Every one but ``stop`` may raise ``NvmlFault``."""
 
     def start(self) -> None: ...
 
@@ -45,111 +79,28 @@ class Driver(Protocol):
 
     def device_count(self) -> int: ...
 
-    def identity(self, index: int) -> tuple[str, str | None, str | None]:
-        """UUID, product name and PCI bus id; what a device does not have is None."""
+    def places(self, index: int) -> list[Place]:
+        """The devices at an index: the GPU itself, or its MIG GPU instances where it has any."""
         ...
 
-    def memory(self, index: int) -> tuple[int, int, int | None]:
-        """Total, free and reserved; reserved is None where only the v1 call answers."""
-        ...
+    def identity(self, place: Place) -> Identity: ...
 
-    def processes(self, index: int) -> dict[int, int | None]:
+    def memory(self, place: Place) -> Memory: ...
+
+    def processes(self, place: Place) -> dict[int, int | None]:
         """Bytes by pid over all lists; None where the driver hides them."""
         ...
 
+    def host(self) -> HostFigures: ...
 
-class PynvmlDriver:
-    """The driver of this host."""
+    def health(self, index: int) -> Health: ...
 
-    def __init__(self) -> None:
-        self._version = ""
-        self._handles: dict[int, Any] = {}
+    def events(self, index: int) -> Callable[[float], int | None]:
+        """Register for a GPU's Xid events. The answer waits up to so many seconds for the next; None: there was none.
 
-    def start(self) -> None:
-        _call(pynvml.nvmlInit)
-        self._version = str(_call(pynvml.nvmlSystemGetDriverVersion))
-
-    def stop(self) -> None:
-        self._handles.clear()
-        _call(pynvml.nvmlShutdown)
-
-    def driver_version(self) -> str:
-        return self._version
-
-    def device_count(self) -> int:
-        return int(_call(pynvml.nvmlDeviceGetCount))
-
-    def identity(self, index: int) -> tuple[str, str | None, str | None]:
-        uuid = str(self._ask(index, pynvml.nvmlDeviceGetUUID))
-        name = self._ask_if_supported(index, pynvml.nvmlDeviceGetName)
-        pci = self._ask_if_supported(index, pynvml.nvmlDeviceGetPciInfo)
-        return uuid, name, pci and pci.busId
-
-    def memory(self, index: int) -> tuple[int, int, int | None]:
-        try:
-            v2 = self._ask(index, pynvml.nvmlDeviceGetMemoryInfo, pynvml.nvmlMemory_v2)
-        except NvmlFault as fault:
-            if fault.code not in V2_FALLBACK:
-                raise
-            v1 = self._ask(index, pynvml.nvmlDeviceGetMemoryInfo)
-            return checked(v1.total, v1.free, None)
-        return checked(v2.total, v2.free, v2.reserved)
-
-    def processes(self, index: int) -> dict[int, int | None]:
-        if misreads_processes(self._version):
-            raise NvmlFault(faults.PROCESS_STRUCTS, f"this is {self._version}")
-        lists, missing = [], []
-        for name in PROCESS_LISTS:
-            try:
-                lists.append(self._process_list(index, getattr(pynvml, name)))
-            except NvmlFault as fault:
-                if fault.code not in (faults.NOT_SUPPORTED, faults.FUNCTION_NOT_FOUND):
-                    raise
-                missing.append(fault)
-        if not lists:
-            raise missing[0]
-        return merged(entry for entries in lists for entry in entries)
-
-    def _process_list(self, index: int, function: Callable[..., Any]) -> list[tuple[int, int | None]]:
-        """One list, which may outgrow its buffer between the call for its size and the call for its content."""
-        for tries_left in reversed(range(1 + LIST_RETRIES)):
-            try:
-                return [(entry.pid, entry.usedGpuMemory) for entry in self._ask(index, function)]
-            except NvmlFault as fault:
-                if fault.code != faults.INSUFFICIENT_SIZE or not tries_left:
-                    raise
-        raise AssertionError
-
-    def _ask(self, index: int, function: Callable[..., Any], *arguments: object) -> Any:
-        """Call on a device's handle, which is fetched again after an answer that says it has gone stale."""
-        try:
-            if index not in self._handles:
-                self._handles[index] = _call(pynvml.nvmlDeviceGetHandleByIndex, index)
-            return _call(function, self._handles[index], *arguments)
-        except NvmlFault as fault:
-            if fault.code in (faults.INVALID_ARGUMENT, faults.UNINITIALIZED, faults.GPU_IS_LOST):
-                self._handles.pop(index, None)
-            raise
-
-    def _ask_if_supported(self, index: int, function: Callable[..., Any]) -> Any:
-        try:
-            return self._ask(index, function)
-        except NvmlFault as fault:
-            if fault.code != faults.NOT_SUPPORTED:
-                raise
-            return None
-
-
-def checked(total_bytes: int, free_bytes: int, reserved_bytes: int | None) -> tuple[int, int, int | None]:
-    """The same figures, once they hold together.
-
-    Raises:
-        NvmlFault: total is 0 (some unified-memory parts say so), or free and reserved exceed it.
-    """
-    if total_bytes <= 0 or free_bytes < 0 or free_bytes + (reserved_bytes or 0) > total_bytes:
-        text = f"total {total_bytes}, free {free_bytes}, reserved {reserved_bytes} bytes"
-        raise NvmlFault(faults.INCONSISTENT, text)
-    return total_bytes, free_bytes, reserved_bytes
+        It may be called in another thread.
+        """
+        ...
 
 
 def merged(entries: Iterable[tuple[int, int | None]]) -> dict[int, int | None]:
@@ -166,15 +117,3 @@ def misreads_processes(driver_version: str) -> bool:
     major, _, rest = driver_version.partition(".")
     minor = rest.partition(".")[0]
     return major == "535" and minor.isdecimal() and 43 <= int(minor) <= 98
-
-
-def _call(function: Callable[..., Any], *arguments: object) -> Any:
-    """One call of pynvml with its exceptions translated (its errors can't be hashed or compared with None)."""
-    try:
-        return function(*arguments)
-    except pynvml.NVMLError as error:
-        raise NvmlFault(int(error.value), str(error)) from None
-    except pynvml.NVMLLibraryMismatchError:
-        raise NvmlFault(faults.FUNCTION_NOT_FOUND, function.__name__) from None
-    except UnicodeDecodeError as error:
-        raise NvmlFault(faults.INCONSISTENT, f"{function.__name__}: {error}") from None

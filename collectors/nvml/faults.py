@@ -5,10 +5,12 @@ Codes are those of nvml.h; negative ones are this package's own, for what NVML i
 
 from typing import NamedTuple
 
-UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, INSUFFICIENT_SIZE, DRIVER_NOT_LOADED = 1, 2, 3, 7, 9
+UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND, INSUFFICIENT_SIZE = 1, 2, 3, 4, 6, 7
+DRIVER_NOT_LOADED = 9
 TIMEOUT, LIBRARY_NOT_FOUND, FUNCTION_NOT_FOUND, GPU_IS_LOST, VERSION_MISMATCH = 10, 12, 13, 15, 18
 ARGUMENT_VERSION_MISMATCH, DEPRECATED, UNKNOWN = 25, 26, 999
-INCONSISTENT, PROCESS_STRUCTS, CHILD_DIED, PROTOCOL = -1, -2, -3, -4
+INCONSISTENT, PROCESS_STRUCTS, CHILD_DIED, PROTOCOL, HOST_FIGURES = -1, -2, -3, -4, -5
+WHOLE_DRIVER = (UNINITIALIZED, DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, VERSION_MISMATCH)
 
 
 class Meaning(NamedTuple):
@@ -26,7 +28,8 @@ MEANINGS: dict[int, Meaning] = {
     4: Meaning(
         "no_permission",
         "the driver denies access to this device",
-        "allow /dev/nvidia* for the agent; in a container MIG also needs NVIDIA_MIG_MONITOR_DEVICES=all",
+        "allow /dev/nvidia* for the agent; in a container MIG also needs privileged mode, the host's pid namespace and "
+        "NVIDIA_MIG_MONITOR_DEVICES=all",
     ),
     6: Meaning("not_found", "the driver has nothing under this name", "nothing to do; devices are counted again"),
     7: Meaning("insufficient_size", "the process list kept outgrowing its buffer", "it is read again next time"),
@@ -76,6 +79,11 @@ MEANINGS: dict[int, Meaning] = {
     ),
     CHILD_DIED: Meaning("child_died", "the process that reads NVML ended", "a fresh one is started"),
     PROTOCOL: Meaning("protocol", "the process that reads NVML wrote an unreadable line", "a fresh one is started"),
+    HOST_FIGURES: Meaning(
+        "host_figures",
+        "this GPU shares the host's memory, whose figures can't be read",
+        "let the agent read /proc/meminfo",
+    ),
 }
 
 OTHER = Meaning("other", "NVML failed with a code that is not known here", "see the driver's release notes")

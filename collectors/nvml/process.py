@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from collectors.nvml import faults
-from collectors.readings import Fault, NodeReading
+from collectors.readings import Fault, NodeReading, XidEvent
 
 LINE_LIMIT_BYTES = 2**20
 START_PATIENCE = 4  # the first opening of many GPUs without persistence mode takes this many deadlines
@@ -18,6 +18,7 @@ END_SECONDS = 0.4  # how long a signal may take to end a process that is not stu
 
 class _Line(msgspec.Struct, frozen=True):
     reading: NodeReading | None = None
+    xid: XidEvent | None = None
     fault: Fault | None = None
 
 
@@ -37,9 +38,9 @@ class Child:
         self._transport = transport
         self._deadline_seconds = deadline_seconds
         self._decoder = msgspec.json.Decoder(_Line)
-        self._patience_seconds = deadline_seconds * START_PATIENCE
         self.call = "init"
         self.index: int | None = None
+        self._wait(deadline_seconds * START_PATIENCE)
 
     @classmethod
     async def start(
@@ -66,15 +67,15 @@ class Child:
         """Also True for a killed process that the driver still holds in a call."""
         return self._process.poll() is None
 
-    async def next(self) -> NodeReading | Fault:
-        """The next pass, or why there will be none.
+    async def next(self) -> NodeReading | XidEvent | Fault:
+        """The next pass, an error that the driver reported meanwhile, or why there will be no further pass.
 
         Raises:
             TimeoutError: the call that ``call`` and ``index`` name has not returned within its deadline.
         """
         while True:
             try:
-                async with asyncio.timeout(self._patience_seconds):
+                async with asyncio.timeout_at(self._due):
                     line = await self._reader.readline()
             except ValueError:
                 return _fault(faults.PROTOCOL, f"over {LINE_LIMIT_BYTES} bytes")
@@ -97,15 +98,27 @@ class Child:
 
     def _enter(self, call: str, argument: str | None = None) -> None:
         self.call, self.index = call, None
-        self._patience_seconds = self._deadline_seconds * (START_PATIENCE if call == "init" else 1)
+        patience = self._deadline_seconds * (START_PATIENCE if call == "init" else 1)
         if call == "rest" and argument is not None:
-            self._patience_seconds += float(argument)
+            patience += float(argument)
         elif argument is not None:
-            self.index = int(argument)
+            self.index = int(argument.partition(":")[0])
+        self._wait(patience)
 
-    def _message(self, line: bytes) -> NodeReading | Fault:
+    def _wait(self, seconds: float) -> None:
+        """From now. Errors that the driver reports from another thread do not prolong it."""
+        self._due = asyncio.get_running_loop().time() + seconds
+
+    def _message(self, line: bytes) -> NodeReading | XidEvent | Fault:
         message = self._decoder.decode(line)
-        return message.reading or message.fault or _fault(faults.PROTOCOL, "neither reading nor fault")
+        if message.reading is not None:
+            self._wait(self._deadline_seconds)
+        return (
+            message.reading
+            or message.xid
+            or message.fault
+            or _fault(faults.PROTOCOL, "neither reading, error nor fault")
+        )
 
     async def _end(self) -> str:
         await self._gone(END_SECONDS)

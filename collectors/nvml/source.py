@@ -5,21 +5,25 @@ processes of its own try it, with back-off, and when one gets an answer the chil
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from collectors.nvml import faults
 from collectors.nvml.process import Child
-from collectors.readings import DeviceReading, Fault, NodeReading
+from collectors.readings import DeviceReading, Fault, NodeReading, XidEvent
 
 STUCK_LIMIT = 3  # killed children that a driver call may hold before no further one is sent into it
 FRESH_PROCESS_HEALS = ("gpu_lost", "reset_required", "not_ready", "gpu_not_found", "invalid_state")
 
 
 class _Outage:
-    """A device that is out: left out of the child's passes when a call hung. ``watcher`` ends when it is back."""
+    """A GPU that is out, with all devices on it: left out of the child's passes when a call hung.
+
+    ``watcher`` ends when it is back.
+    """
 
     def __init__(self, fault: Fault, *, skipped: bool, watcher: asyncio.Task[None]) -> None:
         self.fault = fault
@@ -30,7 +34,8 @@ class _Outage:
 class NvmlSource:
     """Hands over every pass, and a fault whenever there can be none; ``retry_seconds`` is the back-off, first to last.
 
-    Must run in a thread that lives as long as the source: the child ends with the thread that started it.
+    ``proc`` is where the host's memory figures are, which a GPU without memory of its own shares. Must run in a thread
+    that lives as long as the source: the child ends with the thread that started it.
     """
 
     def __init__(
@@ -42,6 +47,7 @@ class NvmlSource:
         processes_interval_seconds: float = 5.0,
         deadline_seconds: float = 5.0,
         simulated_state: Path | None = None,
+        proc: Path = Path("/proc"),
         environment: Mapping[str, str] | None = None,
         retry_seconds: tuple[float, float] = (1.0, 60.0),
     ) -> None:
@@ -52,9 +58,10 @@ class NvmlSource:
         self._first_pause, self._last_pause = retry_seconds
         self._pause = self._first_pause
         self._arguments = [f"--memory-interval={memory_interval_seconds}"]
-        self._arguments += [f"--processes-interval={processes_interval_seconds}"]
+        self._arguments += [f"--processes-interval={processes_interval_seconds}", f"--proc={proc}"]
         self._arguments += [f"--simulated={simulated_state}"] if simulated_state else []
-        self._known: dict[int, DeviceReading] = {}
+        self._known: dict[int, list[DeviceReading]] = {}  # by GPU index
+        self._xids: list[XidEvent] = []
         self._outages: dict[int, _Outage] = {}
         self._stuck: list[tuple[int | None, Child]] = []
         self._one_watcher_at_a_time = asyncio.Lock()
@@ -85,7 +92,10 @@ class NvmlSource:
                 message = await child.next()
                 if isinstance(message, Fault):
                     return message
-                self._take(message)
+                if isinstance(message, XidEvent):
+                    self._xids.append(message)
+                else:
+                    self._take(message)
         except TimeoutError:
             return self._hung(child)
         finally:
@@ -101,32 +111,41 @@ class NvmlSource:
 
     def _take(self, reading: NodeReading) -> None:
         self._pause = self._first_pause
-        for device in reading.devices:
-            self._note(device)
-        devices = list(reading.devices)
-        for index, outage in self._outages.items():
-            if outage.skipped:
-                devices.append(DeviceReading(index=index, memory_fault=outage.fault, processes_fault=outage.fault))
-        uuids = {device.uuid for device in devices}
-        named = (self._named(device, uuids) for device in devices)
-        self._on_reading(replace(reading, devices=tuple(sorted(named, key=lambda device: device.index))))
+        for index, devices in groupby(reading.devices, key=lambda device: device.index):
+            self._note(index, list(devices))
+        skipped = [
+            DeviceReading(index=index, memory_fault=outage.fault, processes_fault=outage.fault)
+            for index, outage in self._outages.items()
+            if outage.skipped
+        ]
+        everything = sorted((*reading.devices, *skipped), key=lambda device: (device.index, device.instance or 0))
+        xids, self._xids = tuple(self._xids), []
+        self._on_reading(replace(reading, devices=tuple(self._named(everything)), xids=xids))
 
-    def _note(self, device: DeviceReading) -> None:
-        if device.uuid is not None:
-            self._known[device.index] = device
-        outage = self._outages.get(device.index)
-        fault = device.memory_fault
-        if fault is not None and outage is None and fault.reason in FRESH_PROCESS_HEALS:
-            self._set_aside(device.index, fault, skipped=False)
-        elif fault is None and outage is not None:
-            self._outages.pop(device.index).watcher.cancel()
+    def _note(self, index: int, devices: Sequence[DeviceReading]) -> None:
+        """Remember the devices of a GPU by their names, and when one goes out or is back."""
+        named = [device for device in devices if device.uuid is not None]
+        if named:
+            self._known[index] = named
+        outage = self._outages.get(index)
+        faults_ = [device.memory_fault for device in devices if device.memory_fault is not None]
+        grave = next((fault for fault in faults_ if fault.reason in FRESH_PROCESS_HEALS), None)
+        if grave is not None and outage is None:
+            self._set_aside(index, grave, skipped=False)
+        elif not faults_ and outage is not None:
+            self._outages.pop(index).watcher.cancel()
 
-    def _named(self, device: DeviceReading, uuids: set[str | None]) -> DeviceReading:
-        """The device under the name it had, while it does not tell its own and no other device bears that name."""
-        known = self._known.get(device.index)
-        if device.uuid is not None or known is None or known.uuid in uuids:
-            return device
-        return replace(device, uuid=known.uuid, name=known.name, bus_id=known.bus_id)
+    def _named(self, devices: Sequence[DeviceReading]) -> Iterator[DeviceReading]:
+        """Those that do not tell their names, under the names they had, unless another device bears those now."""
+        taken = {device.uuid for device in devices}
+        for device in devices:
+            known = self._known.get(device.index, []) if device.uuid is None else []
+            same = [
+                replace(one, memory=None, processes=None, health=None, **_faults(device))
+                for one in known
+                if one.uuid not in taken and device.instance in (None, one.instance)
+            ]
+            yield from same or [device]
 
     def _hung(self, child: Child) -> Fault | None:
         self._stuck.append((child.index, child))
@@ -170,6 +189,10 @@ class NvmlSource:
         """How many killed children still sit in a call on this device; None: in a call about the driver as a whole."""
         self._stuck = [(where, child) for where, child in self._stuck if child.alive]
         return sum(where == index for where, _ in self._stuck)
+
+
+def _faults(device: DeviceReading) -> dict[str, Fault | None]:
+    return {"memory_fault": device.memory_fault, "processes_fault": device.processes_fault}
 
 
 def _timeout(detail: str) -> Fault:

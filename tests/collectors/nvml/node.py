@@ -8,7 +8,7 @@ from typing import Any
 
 from collectors.nvml.source import NvmlSource
 from collectors.readings import DeviceReading, Fault, NodeReading
-from collectors.simulated.state import DeviceState, GpuProcess, NodeState, write_state
+from collectors.simulated.state import DeviceState, GpuProcess, HostState, InstanceState, NodeState, write_state
 from tests.double.build import environment
 
 MIB = 2**20
@@ -28,8 +28,24 @@ def device(index: int, letter: str, *, allocated_mib: int = 20000) -> DeviceStat
     )
 
 
-def process(pid: int, used_mib: int | None, kinds: str = "C", *, index: int = 0) -> GpuProcess:
-    return GpuProcess(index=index, pid=pid, used_bytes=None if used_mib is None else used_mib * MIB, kinds=kinds)
+def process(
+    pid: int, used_mib: int | None, kinds: str = "C", *, index: int = 0, gi: int | None = None, ci: int = 0
+) -> GpuProcess:
+    used = None if used_mib is None else used_mib * MIB
+    return GpuProcess(index=index, instance=gi, compute_instance=ci, pid=pid, used_bytes=used, kinds=kinds)
+
+
+def instance(gi: int, letter: str, *, index: int = 0, ci: int = 0, allocated_mib: int = 12) -> InstanceState:
+    """A 1g.10gb instance of an H100: 9984 MiB, nothing reserved."""
+    return InstanceState(
+        index=index,
+        instance=gi,
+        compute_instance=ci,
+        uuid=f"MIG-{letter}",
+        name="NVIDIA H100 80GB HBM3 MIG 1g.10gb",
+        total_bytes=9984 * MIB,
+        allocated_bytes=allocated_mib * MIB,
+    )
 
 
 ONE = NodeState(devices=(device(0, "a"),), gpu_processes=(process(100, 19980),))
@@ -42,9 +58,15 @@ class Node:
     def __init__(self, state_file: Path, library: Path | None) -> None:
         self.state_file = state_file
         self.library = library
+        self.proc = state_file.with_name("proc")
 
     def write(self, state: NodeState, *more: str) -> None:
-        """Put the node into a state; ``more`` are lines that only the double knows."""
+        """Put the node into a state; ``more`` are lines that only the double knows.
+
+        The host's memory is where each driver looks for it: in the state file, or under ``proc``.
+        """
+        if state.host is not None:
+            write_host(self.proc, state.host)
         new = self.state_file.with_suffix(".more")
         write_state(new, state)
         with new.open("a", encoding="utf-8") as file:
@@ -80,6 +102,7 @@ class Node:
         watch = Watch()
         fast = {"memory_interval_seconds": 0.02, "processes_interval_seconds": 0.1, "retry_seconds": (0.05, 0.2)}
         source = NvmlSource(
+            proc=self.proc,
             on_reading=watch.readings.put_nowait,
             on_fault=watch.faults.put_nowait,
             **{**self.door, **fast, **options},
@@ -93,6 +116,17 @@ class Node:
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
+
+
+def write_host(proc: Path, host: HostState) -> None:
+    """The files of /proc that tell about a host's memory, as the kernel writes them."""
+    (proc / "pressure").mkdir(parents=True, exist_ok=True)
+    lines = {"MemTotal": host.total_bytes, "MemFree": 2**20, "MemAvailable": host.available_bytes, "Buffers": 0}
+    (proc / "meminfo").write_text("".join(f"{name + ':':16}{size // 1024:>8} kB\n" for name, size in lines.items()))
+    waited = {"some": host.some_seconds, "full": host.full_seconds}
+    averages = "avg10=0.00 avg60=0.12 avg300=0.05"
+    text = "".join(f"{kind} {averages} total={round(seconds * 1e6)}\n" for kind, seconds in waited.items())
+    (proc / "pressure" / "memory").write_text(text)
 
 
 class Watch:

@@ -2,14 +2,15 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from collectors.nvml import faults
-from collectors.nvml.child import Passes
-from collectors.nvml.driver import NvmlFault
+from collectors.nvml.driver import Health, HostFigures, Identity, Memory, NvmlFault, Place
+from collectors.nvml.passes import Passes
 from tests.collectors.nvml.node import MIB
 
 
@@ -19,6 +20,7 @@ class FakeDriver:
     def __init__(self, *allocated_mib: int) -> None:
         self.allocated_mib = list(allocated_mib)
         self.codes: dict[str, int] = {}
+        self.errors = 0
 
     def start(self) -> None: ...
 
@@ -30,16 +32,31 @@ class FakeDriver:
     def device_count(self) -> int:
         return len(self.allocated_mib)
 
-    def identity(self, index: int) -> tuple[str, str | None, str | None]:
-        return f"GPU-{index}", None, None
+    def places(self, index: int) -> list[Place]:
+        self._fail("places")
+        return [Place(index)]
 
-    def memory(self, index: int) -> tuple[int, int, int | None]:
+    def identity(self, place: Place) -> Identity:
+        return Identity(uuid=f"GPU-{place}")
+
+    def memory(self, place: Place) -> Memory:
         self._fail("memory")
-        return 80 * 1024 * MIB, (79 * 1024 - self.allocated_mib[index]) * MIB, 1024 * MIB
+        free = (79 * 1024 - self.allocated_mib[place.gpu]) * MIB
+        return Memory(80 * 1024 * MIB, free, 1024 * MIB, "device")
 
-    def processes(self, index: int) -> dict[int, int | None]:
+    def processes(self, place: Place) -> dict[int, int | None]:
         self._fail("processes")
-        return {100: self.allocated_mib[index] * MIB}
+        return {100: self.allocated_mib[place.gpu] * MIB}
+
+    def host(self) -> HostFigures:
+        raise NvmlFault(faults.HOST_FIGURES, "not here")
+
+    def health(self, index: int) -> Health:
+        self._fail("health")
+        return Health(ecc_uncorrected=self.errors)
+
+    def events(self, index: int) -> Callable[[float], int | None]:
+        raise NvmlFault(faults.NOT_SUPPORTED, "not here")
 
     def _fail(self, call: str) -> None:
         if call in self.codes:
@@ -74,7 +91,8 @@ def test_first_pass_reads_everything() -> None:
 
     reader.read()
 
-    assert reader.steps == ["count", "identity 0", "memory 0", "processes 0", "memory 0"]
+    found = ["count", "places 0", "identity 0", "events 0"]
+    assert reader.steps == [*found, "memory 0", "processes 0", "memory 0", "health 0"]
 
 
 def test_memory_every_pass_and_lists_when_due() -> None:
@@ -140,7 +158,7 @@ def test_faulty_device_is_looked_up_again() -> None:
 
     reader.read()
 
-    assert reader.steps == ["count", "identity 0", "memory 0"]
+    assert reader.steps == ["count", "places 0", "identity 0", "events 0", "memory 0"]
 
 
 def test_left_out_devices_are_not_touched() -> None:
@@ -181,10 +199,16 @@ def test_child_is_small() -> None:
 
     assert loaded.split() == [
         "collectors",
+        "collectors.host_memory",
         "collectors.nvml",
+        "collectors.nvml.binding",
         "collectors.nvml.child",
         "collectors.nvml.driver",
+        "collectors.nvml.events",
         "collectors.nvml.faults",
+        "collectors.nvml.memory",
+        "collectors.nvml.passes",
+        "collectors.nvml.xids",
         "pynvml",
     ]
 

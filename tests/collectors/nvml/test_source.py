@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from collectors.nvml.process import LINE_LIMIT_BYTES, Child
-from collectors.readings import DeviceReading, Fault, NodeReading
+from collectors.readings import DeviceReading, Fault, NodeReading, XidEvent
 from collectors.simulated.state import Call, write_state
 from tests.collectors.nvml.node import ONE, TWO, WAIT_SECONDS, Node, device
 from tests.double.build import build
@@ -305,7 +305,7 @@ def test_child_ends_with_its_parent(tmp_path: Path) -> None:
 def test_lines_that_are_not_understood(text: bytes, reason: str, words: str) -> None:
     """Whatever a child writes ends in a fault with a sentence."""
 
-    async def read(process: subprocess.Popen[bytes]) -> NodeReading | Fault:
+    async def read(process: subprocess.Popen[bytes]) -> NodeReading | XidEvent | Fault:
         reader = asyncio.StreamReader(limit=LINE_LIMIT_BYTES)
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(asyncio.Protocol, process.stdout)
         reader.feed_data(text)
