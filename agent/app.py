@@ -31,7 +31,8 @@ from collectors.simulated.processes import SimulatedProcesses
 
 log = logging.getLogger("vramscope")
 
-ENDPOINT_SECONDS = 2.5
+ENDPOINT_SECONDS = 4.0
+"""A vLLM whose host is busy was seen to stall for seconds before it answered; it is then serving all the same."""
 ONCE_SECONDS = 15.0
 ONCE_POLL_SECONDS = 0.05
 
@@ -39,9 +40,9 @@ ONCE_POLL_SECONDS = 0.05
 class Agent:
     """Board, fleet and poller over the sources of a host; ``simulated_state`` stands for its driver and processes."""
 
-    def __init__(self, settings: Settings, *, simulated_state: Path | None = None) -> None:
+    def __init__(self, settings: Settings, *, web: WebFile | None = None, simulated_state: Path | None = None) -> None:
         self.settings = settings
-        self.web = WebFile(_path(settings.web_config_file))
+        self._web = web
         self._simulated_state = simulated_state
         self._table: ProcessTable = SimulatedProcesses(simulated_state) if simulated_state else HostProcesses()
         commands = {name: engine.command for name, engine in ENGINES.items()}
@@ -76,7 +77,8 @@ class Agent:
             raise InputError(
                 f"listen is {self.settings.listen!r} until a restart; the new settings say {settings.listen!r}"
             )
-        self.web.use(_path(settings.web_config_file))
+        if self._web is not None:
+            self._web.use(_path(settings.web_config_file))
         self.settings = settings
         self.fleet.configure(settings.servers)
         self.board.memory_interval_seconds = settings.intervals.memory
@@ -140,21 +142,22 @@ async def serve(
     """
     host, port = parse_listen(settings.listen, where="listen")
     listener = bind(host, port)
-    agent = Agent(settings, simulated_state=simulated_state)
+    web = WebFile(_path(settings.web_config_file))
+    agent = Agent(settings, web=web, simulated_state=simulated_state)
     agent.board.settings_reloaded(success=True)
 
     async def reload() -> str | None:
         return _reload(agent, reload_settings)
 
-    app = build_app(agent.board, host_names=_host_names(), web=agent.web, reload=reload)
-    server = HttpServer(app, listener, agent.web)
+    app = build_app(agent.board, host_names=_host_names(), web=web, reload=reload)
+    server = HttpServer(app, listener, web)
     async with agent.polling() as polling:
         http = asyncio.create_task(server.run_forever())
         stop = until or asyncio.Event()
         _on_signals(signal.SIGINT, signal.SIGTERM, act=stop.set)
         _on_signals(signal.SIGHUP, act=lambda: _reload(agent, reload_settings))
         stopped = asyncio.create_task(stop.wait())
-        announce(f"{agent.web.scheme}://{_shown_host(host)}:{listener.getsockname()[1]}")
+        announce(f"{web.scheme}://{_shown_host(host)}:{listener.getsockname()[1]}")
         await asyncio.wait({polling, http, stopped}, return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
         server.stop()
