@@ -25,6 +25,7 @@ class _Source:
         self.succeeded_wall: float | None = None
         self.duration_seconds: float | None = None
         self.failures = dict.fromkeys(REASONS.get(name, ()), 0)
+        self.said: set[str] = set()  # reasons logged since it last worked
 
 
 class Health:
@@ -83,9 +84,12 @@ class Health:
 
     @staticmethod
     def _log_change(name: str, target: str, source: _Source, fault: Fault | None) -> None:
+        """One line for each reason of an outage, however often they alternate, and one for its end."""
         what = f"{name} {target}".strip()
-        before = source.fault.reason if source.fault else None
-        if fault is not None and (source.tried_at is None or before != fault.reason):
+        if fault is None:
+            if source.said:
+                log.info("%s works again", what)
+            source.said.clear()
+        elif fault.reason not in source.said:
             log.warning("%s failed: %s", what, fault.message)
-        elif fault is None and before is not None:
-            log.info("%s works again", what)
+            source.said.add(fault.reason)

@@ -6,6 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from collectors.errors import Unreadable
 from collectors.exposition import Labels, Sample, Wanted
 from collectors.vllm.names import CACHE_CONFIG, NAMES, PREFIXES, PROCESS_START, SLEEP_STATE, V0_ONLY, Field
 
@@ -13,6 +14,8 @@ _BARE_NAMES = {name for names in NAMES.values() for name in names} | {CACHE_CONF
 FULL_NAMES = {prefix + name: name for prefix in PREFIXES for name in _BARE_NAMES} | {PROCESS_START: PROCESS_START}
 _WANTED = Wanted(FULL_NAMES)
 _UNKNOWN = frozenset({"", "None", "0"})
+MAX_REPLICAS = 512
+_MAX_NAME = 128
 
 Values = dict[str, float]  # by replica
 Sleep = Literal["weights_offloaded", "discard_all"]  # levels 1 and 2
@@ -41,7 +44,7 @@ def parse_page(text: str, *, source: str) -> Page:
     Several samples of one fact and replica (a ``pid`` label per API server, dead ones included) count as their maximum.
 
     Raises:
-        Unreadable: cut off, a needed line that is malformed, or far too many of them.
+        Unreadable: cut off, a needed line that is malformed, or far more of them, or of replicas, than there can be.
     """
     samples = _WANTED.samples(text, source=source)
     served = [sample.labels for sample in samples if sample.name != PROCESS_START]
@@ -50,12 +53,15 @@ def parse_page(text: str, *, source: str) -> Page:
     for sample in samples:
         if math.isfinite(sample.value) and sample.value >= 0:
             by_name.setdefault(FULL_NAMES[sample.name], []).append(sample)
+    replicas = _replicas(served, replica)
+    if len(replicas) > MAX_REPLICAS:
+        raise Unreadable("too_large", f"{source} names {len(replicas)} replicas; expected at most {MAX_REPLICAS}")
     values: dict[Field, Values] = {field: _values(by_name, names, replica) for field, names in NAMES.items()}
     cache_config, disputed = _agreed(by_name.get(CACHE_CONFIG, ()), replica)
     starts = [sample.value for sample in by_name.get(PROCESS_START, ())] or values["created_at"].values()
     return Page(
         models=tuple(dict.fromkeys(labels["model_name"] for labels in served if labels.get("model_name"))),
-        replicas=_replicas(served, replica),
+        replicas=replicas,
         values=values,
         cache_config=cache_config,
         disputed=disputed,
@@ -76,9 +82,9 @@ def _naming(served: Iterable[Labels]) -> Callable[[Labels], str]:
     several = len({family for labels in served if (family := _family(labels))}) > 1
 
     def replica(labels: Labels) -> str:
-        rank = labels.get("engine") or "0"
+        rank = labels.get("engine", "")[:_MAX_NAME] or "0"
         family = _family(labels) if several else None
-        return f"{family}/{rank}" if family else rank
+        return f"{family[:_MAX_NAME]}/{rank}" if family else rank
 
     return replica
 

@@ -53,3 +53,19 @@ def test_a_change_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
         "endpoint chat failed: nothing listens",
         "endpoint chat works again",
     ]
+
+
+def test_reasons_that_alternate_are_logged_once_each(caplog: pytest.LogCaptureFixture) -> None:
+    """An overloaded server may fail in two ways by turns; the next outage is told anew."""
+    caplog.set_level(logging.INFO, logger="vramscope")
+    health = Health()
+    slow = Fault(reason="timeout", message="too slow")
+    for fault in (REFUSED, slow, REFUSED, slow, None, slow):
+        health.record("endpoint", "chat", fault, now=1.0, wall=1.0)
+
+    assert [line.message for line in caplog.records] == [
+        "endpoint chat failed: nothing listens",
+        "endpoint chat failed: too slow",
+        "endpoint chat works again",
+        "endpoint chat failed: too slow",
+    ]

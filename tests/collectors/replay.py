@@ -87,10 +87,12 @@ def redirect(location: str) -> bytes:
 
 
 @contextlib.asynccontextmanager
-async def replaying(answers: Mapping[str, bytes | Script], *, host: str = "127.0.0.1") -> AsyncIterator[Replay]:
-    """Serve the answers on a free port of ``host`` while inside."""
+async def replaying(
+    answers: Mapping[str, bytes | Script], *, host: str = "127.0.0.1", port: int = 0
+) -> AsyncIterator[Replay]:
+    """Serve the answers on ``port`` of ``host``, by default a free one, while inside."""
     replay = Replay(answers)
-    server = await asyncio.start_server(replay.handle, host, 0)
+    server = await asyncio.start_server(replay.handle, host, port)
     port = server.sockets[0].getsockname()[1]
     replay.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     async with server:

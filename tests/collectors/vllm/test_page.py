@@ -224,6 +224,15 @@ def test_two_models_on_one_page_are_kept_apart() -> None:
     assert found.values["running"] == {"org/a/0": 3.0, "org/b/0": 6.0}
 
 
+def test_names_of_replicas_are_bounded() -> None:
+    """They end up as label values."""
+    text = "".join(
+        f'vllm:num_requests_running{{model_name="{name * 9000}",engine="{name * 9000}"}} 1\n' for name in "ab"
+    )
+
+    assert [len(name) for name in parse_page(text, source=SOURCE).replicas] == [257, 257]
+
+
 def test_adapters_are_no_models_of_their_own() -> None:
     """LoRA adapters stand in labels of one series, whose value is a time."""
     found = page("shapes/lora.txt")
@@ -287,6 +296,7 @@ def test_a_page_full_of_nan_still_names_its_replicas() -> None:
         ('vllm:num_requests_running{engine="0"}\n', "malformed"),
         ("vllm:num_requests_running 1\n" * 5000, "too_large"),
         ("vllm:num_requests_running{a=" + "x" * 70000 + "} 1\n", "too_large"),
+        ("".join(f'vllm:num_requests_running{{engine="{rank}"}} 1\n' for rank in range(513)), "too_large"),
     ],
 )
 def test_a_page_that_cannot_be_used_is_one_sentence(text: str, reason: str) -> None:
