@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct, structs
 
-from agent.memory.breakdown import Part, Share, attribute
+from agent.memory.breakdown import INVISIBLE_ABOVE_BYTES, Part, Share, attribute
 from agent.memory.budget import Budget, RankBudget, RuntimeBudget
 from agent.memory.comparison import headroom_ratio, kv_block_fragmentation, unexplained_bytes
 from agent.seating import Seat, ServerView, named_parts, pool_bytes, pool_of, rank_budget
@@ -14,6 +14,7 @@ from agent.snapshot import (
     Counters,
     Device,
     Fragmentation,
+    GpuHealth,
     Pool,
     Rank,
     Replica,
@@ -33,41 +34,65 @@ class DeviceExtremes(Struct, frozen=True, kw_only=True):
 def device_record(
     reading: DeviceReading,
     *,
+    gpu: str,
     node: NodeReading,
     servers: Mapping[str, ServerView],
     seated: Sequence[Seat],
     extremes: DeviceExtremes | None,
+    health: GpuHealth,
     now: float,
 ) -> Device:
-    """One device of the snapshot: its closed sum, the budget beside it, deviations and extremes."""
+    """One device of the snapshot: its closed sum, the budget beside it, deviations, extremes and the hardware."""
     here = [seat for seat in seated if seat.uuid == reading.uuid]
     budgets = {seat.server: rank_budget(servers[seat.server], seat.rank) for seat in here}
     lines = tuple(line for name, budget in budgets.items() if budget for line in _budget_lines(name, budget))
     record = Device(
         uuid=reading.uuid or "",
+        gpu=gpu,
         index=reading.index,
         name=reading.name,
         driver=node.driver_version,
         memory_kind=reading.memory_kind,
         budget=lines,
+        health=health,
+        notes=tuple(_notes(reading)),
     )
     if reading.memory is None:
         return record
     shares = [Share(server=seat.server, pids=seat.pids, named=named_parts(servers[seat.server], seat)) for seat in here]
-    breakdown = attribute(reading.memory, reading.processes, shares)
+    breakdown = attribute(reading.memory, reading.processes, shares, kind=reading.memory_kind)
     runtimes = {name: budget.runtime if budget else None for name, budget in budgets.items()}
     return structs.replace(
         record,
         total_bytes=reading.memory.total_bytes,
         free_bytes=reading.memory.free_bytes,
         age_seconds=max(0.0, now - reading.memory.at),
-        headroom_ratio=headroom_ratio(breakdown.parts, reading.memory.total_bytes, runtimes),
+        headroom_ratio=None
+        if _is_lent_out(reading, breakdown.parts)
+        else headroom_ratio(breakdown.parts, reading.memory.total_bytes, runtimes),
         components=tuple(_components(breakdown.parts, lines, age_seconds=max(0.0, now - reading.memory.at))),
         overattributed_bytes=breakdown.overattributed_bytes,
         unexplained_bytes=_unexplained(breakdown.parts, runtimes, servers),
         used_max_bytes=extremes.used_max_bytes if extremes else {},
         free_min_bytes=extremes.free_min_bytes if extremes else {},
     )
+
+
+def _notes(reading: DeviceReading) -> Iterator[str]:
+    if reading.memory_kind == "unified":
+        yield "this GPU shares the host's memory: total and free are from /proc/meminfo, what the host uses is `host`"
+    if reading.numa_node is not None:
+        how = f" ({reading.addressing})" if reading.addressing else ""
+        yield (
+            f"the operating system uses this memory as NUMA node {reading.numa_node}{how}: what it keeps there is in "
+            "`hidden`, and while that is much the headroom is not known, since it may be given back"
+        )
+
+
+def _is_lent_out(reading: DeviceReading, parts: Sequence[Part]) -> bool:
+    """Whether the operating system may hold much of the device: little free then says nothing about room."""
+    hidden = sum(part.bytes for part in parts if part.component == "hidden")
+    return reading.numa_node is not None and hidden > INVISIBLE_ABOVE_BYTES
 
 
 def _components(parts: Sequence[Part], lines: Sequence[BudgetLine], *, age_seconds: float) -> Iterator[Component]:
@@ -108,7 +133,7 @@ def _unexplained(
     }
 
 
-def server_record(server: ServerView, *, seated: Sequence[Seat], gpus: Mapping[str, int], now: float) -> Server:
+def server_record(server: ServerView, *, seated: Sequence[Seat], gpus: Mapping[str, str], now: float) -> Server:
     """One server of the snapshot. A server that is down keeps its name and state only."""
     reading = server.reading
     here = [seat for seat in seated if seat.server == server.name and seat.uuid in gpus]
@@ -162,7 +187,7 @@ def _max_model_len(budget: Budget | None) -> int | None:
     return resolved.value if resolved and isinstance(resolved.value, int) else None
 
 
-def _rank(server: ServerView, seat: Seat, gpu: int) -> Rank:
+def _rank(server: ServerView, seat: Seat, gpu: str) -> Rank:
     whole = pool_bytes(pool_of(server, seat.rank), rank_budget(server, seat.rank))
     return Rank(
         gpu=gpu,

@@ -9,6 +9,7 @@ from msgspec import structs
 from agent import __version__
 from agent.assembly import DeviceExtremes, device_record, server_record
 from agent.exporter import render
+from agent.hardware import Hardware
 from agent.health import Health
 from agent.memory.budget import Device as BudgetDevice
 from agent.memory.history import Extremes
@@ -57,6 +58,8 @@ class Board:
         self._wall = wall
         self._node: NodeReading | None = None
         self._used: dict[str, Extremes] = {}
+        self._hardware = Hardware()
+        self._targets: set[str] = set()
         self._reload: Reload | None = None
         self.published = self._publish()
 
@@ -66,19 +69,30 @@ class Board:
         """Take one pass over the devices: current values and extremes; never renders."""
         self._node = node
         self._record("nvml", "", None)
-        for device in node.devices:
-            target = device.uuid or f"gpu {device.index}"
+        self._hardware.took(node)
+        devices = (*node.devices, *self._hardware.missing(node))
+        self._watch_only({device.uuid or f"gpu {device.gpu}" for device in devices})
+        for device in devices:
+            target = device.uuid or f"gpu {device.gpu}"
             self._record("nvml", target, device.memory_fault)
             if device.processes is not None or device.processes_fault is not None:
                 self._record("processes", target, device.processes_fault)
             if device.memory is not None and device.uuid is not None:
+                used = device.memory.total_bytes - device.memory.free_bytes
                 extremes = self._used.setdefault(device.uuid, Extremes(WINDOW_SECONDS))
-                extremes.add(device.memory.at, device.memory.total_bytes - device.memory.free_bytes)
+                extremes.add(device.memory.at, max(used, device.memory.used_max_bytes or 0))
 
     def lost_node(self, fault: Fault) -> None:
         """There was no pass: no driver, or its child died."""
         self._node = None
+        self._watch_only(set())
         self._record("nvml", "", fault)
+
+    def _watch_only(self, targets: set[str]) -> None:
+        """A device that is not there any more is no source that works."""
+        for target in self._targets - targets:
+            self.health.forget(target)
+        self._targets = targets
 
     def took_server(self, watch: ServerWatch, outcome: Outcome[ServerReading]) -> bool:
         """Take what a server's endpoint said; True when its processes should be looked at anew."""
@@ -131,17 +145,24 @@ class Board:
             place = next((by_uuid[seat.uuid] for seat in seated if seat.server == name and seat.uuid in by_uuid), None)
             budget = watch.budget(_budget_device(place))
             views[name] = structs.replace(views[name], budget=budget, notes=watch.notes)
-        gpus = {uuid: device.index for uuid, device in by_uuid.items()}
+        gpus = {uuid: device.gpu for uuid, device in by_uuid.items()}
         return Snapshot(
             time=self._wall(),
             version=__version__,
             devices=tuple(
                 device_record(
-                    device, node=node, servers=views, seated=seated, extremes=self._extremes(device, now), now=now
+                    device,
+                    gpu=gpu,
+                    node=node,
+                    servers=views,
+                    seated=seated,
+                    extremes=self._extremes(device, now),
+                    health=self._hardware.health(device, gpu),
+                    now=now,
                 )
-                for device in node.devices
-                if device.uuid
+                for gpu, device in (self._hardware.labelled(node) if node is self._node else ())
             ),
+            host_memory=node.host_memory,
             servers=tuple(server_record(view, seated=seated, gpus=gpus, now=now) for view in views.values()),
             collectors=self.health.records(now),
             reload=self._reload,
@@ -223,8 +244,13 @@ class Board:
 
 
 def _budget_device(reading: DeviceReading | None) -> BudgetDevice:
-    """The device as the budget wants it: without the driver's reservation CUDA's total is not known."""
+    """The device as the budget wants it: without the driver's reservation CUDA's total is not known.
+
+    Of memory that is the host's nothing is reserved.
+    """
     if reading is None or reading.memory is None:
         return BudgetDevice(name=reading.name if reading else None)
     total, reserved = reading.memory.total_bytes, reading.memory.reserved_bytes
+    if reading.memory_kind == "unified":
+        reserved = 0
     return BudgetDevice(name=reading.name, total_bytes=total, cuda_bytes=None if reserved is None else total - reserved)

@@ -36,7 +36,10 @@ def check_report(snapshot: Snapshot, settings: Settings) -> Report:
         parts = {part.component for part in device.components}
         shown = "processes are visible" if "other_processes" in parts else "processes are not visible"
         reserved = "v2 memory" if "reserved" in parts else "v1 memory only: reserved is inside hidden"
-        lines.append(Line(what=f"gpu {device.index}", ok=bool(parts), finding=f"{device.name}: {reserved}, {shown}"))
+        if device.memory_kind == "unified":
+            reserved = "the host's memory"
+        facts = "; ".join((f"{device.name}: {reserved}, {shown}", *device.notes))
+        lines.append(Line(what=f"gpu {device.gpu}", ok=bool(parts), finding=facts))
     for server in snapshot.servers:
         missing = list(server.notes)
         if server.model_path is None:

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from agent.metrics import BY_NAME, CATALOGUE, PREFIX
-from agent.snapshot import Device, Pool, Server, Snapshot
-from collectors.readings import ServerState
+from agent.snapshot import Device, GpuHealth, Pool, Server, Snapshot
+from collectors.readings import HostMemory, ServerState
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 STATES: tuple[ServerState, ...] = ("loading", "serving", "sleeping", "down")
@@ -60,6 +60,10 @@ def _samples(snapshot: Snapshot) -> Iterator[Sample]:
             yield "settings_last_reload_timestamp_seconds", {}, snapshot.reload.at
     for device in snapshot.devices:
         yield from _device(device)
+    for health in {device.health.gpu: device.health for device in snapshot.devices if device.health}.values():
+        yield from _health(health)
+    if snapshot.host_memory is not None:
+        yield from _host_memory(snapshot.host_memory)
     for server in snapshot.servers:
         yield from _server(server)
     for collector in snapshot.collectors:
@@ -74,7 +78,7 @@ def _samples(snapshot: Snapshot) -> Iterator[Sample]:
 
 
 def _device(device: Device) -> Iterator[Sample]:
-    gpu = {"gpu": str(device.index)}
+    gpu = {"gpu": device.gpu}
     facts = {"uuid": device.uuid, "name": device.name or "", "driver": device.driver or ""}
     yield "device_info", {**gpu, **facts, "memory_kind": device.memory_kind}, 1
     if device.total_bytes is not None:
@@ -98,6 +102,28 @@ def _device(device: Device) -> Iterator[Sample]:
     for line in device.budget:
         where = {**gpu, "server": line.server, "component": line.component}
         yield "budget_bytes", {**where, "bound": line.bound}, line.bytes
+
+
+def _health(health: GpuHealth) -> Iterator[Sample]:
+    gpu = {"gpu": health.gpu}
+    yield "device_lost", gpu, health.lost
+    optional = (
+        ("device_ecc_uncorrected_total", health.ecc_uncorrected),
+        ("device_row_remap_pending", health.row_remap_pending),
+        ("device_row_remap_failure", health.row_remap_failure),
+    )
+    for metric, value in optional:
+        if value is not None:
+            yield metric, gpu, value
+    for xid, count in health.xids.items():
+        yield "device_xid_errors_total", {**gpu, "xid": str(xid)}, count
+
+
+def _host_memory(host: HostMemory) -> Iterator[Sample]:
+    yield "host_memory_total_bytes", {}, host.total_bytes
+    yield "host_memory_available_bytes", {}, host.available_bytes
+    for kind, seconds in host.pressure_seconds.items():
+        yield "host_memory_pressure_seconds_total", {"kind": kind}, seconds
 
 
 def _server(server: Server) -> Iterator[Sample]:
@@ -135,7 +161,7 @@ def _server(server: Server) -> Iterator[Sample]:
     for ratio in server.fragmentation:
         where = {"kind": ratio.kind, **name, **({"replica": ratio.replica} if several else {})}
         if ratio.gpu is not None:
-            where["gpu"] = str(ratio.gpu)
+            where["gpu"] = ratio.gpu
         for bound, share in (("low", ratio.low), ("likely", ratio.likely), ("high", ratio.high)):
             if share is not None:
                 yield "fragmentation_ratio", {**where, "bound": bound}, share
@@ -143,7 +169,7 @@ def _server(server: Server) -> Iterator[Sample]:
 
 def _ranks(server: Server, several: bool) -> Iterator[Sample]:
     for rank in server.ranks:
-        where = {"server": server.name, "gpu": str(rank.gpu), **({"replica": rank.replica} if several else {})}
+        where = {"server": server.name, "gpu": rank.gpu, **({"replica": rank.replica} if several else {})}
         if rank.tp_rank is not None and rank.pp_rank is not None:
             yield "server_device_info", {**where, "tp_rank": str(rank.tp_rank), "pp_rank": str(rank.pp_rank)}, 1
         for kind, count in rank.pool_bytes.items():

@@ -4,7 +4,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from collectors.readings import Evidence, MemoryKind, PoolKind, ServerState
+from collectors.readings import Evidence, HostMemory, MemoryKind, PoolKind, ServerState
 
 SCHEMA: Literal["vramscope.snapshot/1"] = "vramscope.snapshot/1"
 WINDOWS = ("60s", "start")
@@ -33,7 +33,7 @@ class BudgetLine(Struct, frozen=True, kw_only=True):
 class Rank(Struct, frozen=True, kw_only=True):
     """Which rank of a server sits on which device; rank numbers are None where only the device is known."""
 
-    gpu: int
+    gpu: str
     uuid: str
     tp_rank: int | None
     pp_rank: int | None
@@ -45,7 +45,7 @@ class Fragmentation(Struct, frozen=True, kw_only=True):
     """KV-block-internal fragmentation: the share of handed-out KV slots that hold no token, with its bounds."""
 
     kind: Literal["allocator", "kv_block"]
-    gpu: int | None = None
+    gpu: str | None = None
     server: str
     replica: str
     low: float
@@ -53,10 +53,29 @@ class Fragmentation(Struct, frozen=True, kw_only=True):
     high: float
 
 
+class GpuHealth(Struct, frozen=True, kw_only=True):
+    """The hardware behind a device: that of the whole GPU, ``gpu`` its index, also for a MIG instance.
+
+    ``xids``: errors that the driver reported since the agent's start, by number. A feature the GPU lacks is None.
+    """
+
+    gpu: str
+    lost: bool
+    ecc_uncorrected: int | None = None
+    row_remap_pending: bool | None = None
+    row_remap_failure: bool | None = None
+    xids: dict[int, int] = {}
+
+
 class Device(Struct, frozen=True, kw_only=True):
-    """One device. ``components`` sum to ``total_bytes`` exactly, or are empty when there is no reading."""
+    """One device. ``components`` sum to ``total_bytes`` exactly, or are empty when there is no reading.
+
+    ``gpu`` is its unique short name: the index, index:instance for a MIG instance, the UUID for a GPU that is gone and
+    whose index another has now.
+    """
 
     uuid: str
+    gpu: str
     index: int
     name: str | None
     driver: str | None
@@ -71,6 +90,8 @@ class Device(Struct, frozen=True, kw_only=True):
     unexplained_bytes: dict[str, int] = {}
     used_max_bytes: dict[str, int] = {}  # by window: 60s, start
     free_min_bytes: dict[str, int] = {}
+    health: GpuHealth | None = None
+    notes: tuple[str, ...] = ()  # what to know about these figures, one sentence each
     forecast: None = None
     risk: None = None
 
@@ -171,6 +192,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     time: float
     version: str
     devices: tuple[Device, ...] = ()
+    host_memory: HostMemory | None = None  # where a device shares it
     servers: tuple[Server, ...] = ()
     collectors: tuple[Collector, ...] = ()
     reload: Reload | None = None

@@ -15,7 +15,7 @@ def print_snapshot(snapshot: Snapshot, *, explain: bool, console: Console | None
     """Print devices, servers and failing collectors; ``explain`` adds how each number is known."""
     console = console or Console(highlight=False)
     for device in snapshot.devices:
-        console.print(f"gpu {device.index}  {device.name or ''}  {device.uuid}", style="bold", markup=False)
+        console.print(f"gpu {device.gpu}  {device.name or ''}  {device.uuid}", style="bold", markup=False)
         if device.headroom_ratio is not None:
             console.print(f"headroom {device.headroom_ratio:.1%} of {_gib(device.total_bytes)}")
         console.print(_device(device, explain=explain))

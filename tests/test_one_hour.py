@@ -15,8 +15,8 @@ from agent.watch import ServerFacts, ServerWatch
 from collectors.http_text import Endpoint
 from collectors.model_files import read_model
 from collectors.nvml import faults
-from collectors.nvml.passes import Passes
 from collectors.nvml.driver import NvmlFault
+from collectors.nvml.passes import Passes
 from collectors.readings import Fault, NodeReading
 from collectors.registry import ENGINES
 from collectors.run import Outcome, run

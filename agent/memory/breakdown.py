@@ -1,8 +1,9 @@
 """The breakdown: one reading of a device, attributed to components that are >= 0 and sum to its total.
 
-``total = reserved + weights + KV + ... + runtime + other_processes + hidden + free``. Order of trust: the driver's
-total, free and reserved; then what it says processes hold; then what is computed. What does not fit is cut from the
-least trusted end and returned as over-attribution, so that an error is seen. What absorbs what is missing:
+``total = reserved + weights + KV + ... + runtime + other_processes + hidden + free``; where the device shares the
+host's memory ``host`` stands for ``reserved`` and ``hidden``: what the host's own processes and caches keep. Order of
+trust: the total, free and reserved; then what processes are said to hold; then what is computed. What does not fit is
+cut from the least trusted end and returned as over-attribution, so that an error is seen. What absorbs what is missing:
 
 | missing                                  | absorbed by                                                     |
 |------------------------------------------|-----------------------------------------------------------------|
@@ -11,13 +12,14 @@ least trusted end and returned as over-attribution, so that an error is seen. Wh
 | bytes of a process (None)                | if a server's: as invisible pids; if another's: in ``hidden``    |
 | model or pool figures of a server        | all its processes hold is ``runtime``                            |
 | the device's memory reading              | no component at all                                              |
+| memory of its own (unified)              | as above, with ``host`` for ``hidden``                           |
 """
 
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from collectors.readings import Evidence, MemoryReading, ProcessesReading
+from collectors.readings import Evidence, MemoryKind, MemoryReading, ProcessesReading
 
 NAMED_ORDER = (
     "weights",
@@ -62,19 +64,28 @@ class Breakdown(Struct, frozen=True, kw_only=True):
     overattributed_bytes: dict[str, int] = {}
 
 
-def attribute(memory: MemoryReading, processes: ProcessesReading | None, shares: Sequence[Share]) -> Breakdown:
+def attribute(
+    memory: MemoryReading,
+    processes: ProcessesReading | None,
+    shares: Sequence[Share],
+    *,
+    kind: MemoryKind = "device",
+) -> Breakdown:
     """Attribute a device's memory to components.
 
     Args:
-        memory: one driver reading with ``0 <= free`` and ``reserved + free <= total``.
+        memory: one reading with ``0 <= free`` and ``reserved + free <= total``.
         processes: the process list of the same moment, None when there is none.
         shares: the servers on this device, names unique.
+        kind: whose memory it is.
     """
     allocated = memory.total_bytes - memory.free_bytes - (memory.reserved_bytes or 0)
-    visible = _visible(processes, allocated)
+    shared = kind == "unified"
+    visible = _visible(processes, 0 if shared else allocated)
     wanted, cuts = _claims(visible, shares)
     parts = _fill(wanted, allocated, cuts)
-    device = [Part(component="hidden", bytes=allocated - sum(part.bytes for part in parts), evidence="measured")]
+    rest = allocated - sum(part.bytes for part in parts)
+    device = [Part(component="host" if shared else "hidden", bytes=rest, evidence="measured")]
     device.append(Part(component="free", bytes=memory.free_bytes, evidence="measured"))
     if memory.reserved_bytes is not None:
         device.insert(0, Part(component="reserved", bytes=memory.reserved_bytes, evidence="measured"))

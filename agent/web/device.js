@@ -15,8 +15,8 @@ const STALE_SECONDS = 5;
  */
 export function deviceCard(device, faults, folded) {
   const stale = device.age_seconds !== null && device.age_seconds > STALE_SECONDS;
-  return h("article", { class: "card", "data-gpu": device.index, "data-stale": stale && "" },
-    h("h2", {}, `GPU ${device.index}`, h("span", { class: "sub", title: device.uuid }, device.name ?? ""),
+  return h("article", { class: "card", "data-gpu": device.gpu, "data-stale": stale && "" },
+    h("h2", {}, `GPU ${device.gpu}`, h("span", { class: "sub", title: device.uuid }, device.name ?? ""),
       device.memory_kind === "device" ? null : h("span", { class: "tag" }, device.memory_kind)),
     stale && h("p", { class: "call" }, `This reading is ${duration(device.age_seconds)} old.`),
     faults.map((fault) => h("p", { class: "call" }, fault)),

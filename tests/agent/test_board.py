@@ -400,7 +400,7 @@ def test_tensor_parallel_ranks_are_alike() -> None:
     assert WEIGHTS / 2 <= closed(first)["weights"] < WEIGHTS * 0.51
     assert closed(first)["kv_used"] == 1000 * BLOCK // 2
     ranks = bench.servers()[0].ranks
-    assert [(rank.gpu, rank.tp_rank) for rank in ranks] == [(0, 0), (1, 1)]
+    assert [(rank.gpu, rank.tp_rank) for rank in ranks] == [("0", 0), ("1", 1)]
 
 
 def test_two_servers_with_invisible_pids_share_a_device() -> None:

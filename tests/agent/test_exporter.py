@@ -17,6 +17,7 @@ from agent.snapshot import (
     Counters,
     Device,
     Fragmentation,
+    GpuHealth,
     Pool,
     Rank,
     Replica,
@@ -24,6 +25,7 @@ from agent.snapshot import (
     Server,
     Snapshot,
 )
+from collectors.readings import HostMemory
 
 GIB = 2**30
 
@@ -65,7 +67,7 @@ def server(**fields: object) -> Server:
         "age_seconds": 0.1,
         "started_at": 1.5e9,
         "restarts": 0,
-        "ranks": (Rank(gpu=0, uuid="GPU-a", tp_rank=0, pp_rank=0, replica="0", pool_bytes={"full": 3200 * 512}),),
+        "ranks": (Rank(gpu="0", uuid="GPU-a", tp_rank=0, pp_rank=0, replica="0", pool_bytes={"full": 3200 * 512}),),
         "pools": (pool(),),
         "replicas": (replica(),),
         "requests": Requests(running=2, waiting=0),
@@ -81,6 +83,7 @@ def server(**fields: object) -> Server:
 def device() -> Device:
     return Device(
         uuid="GPU-a",
+        gpu="0",
         index=0,
         name="H100",
         driver="580",
@@ -130,6 +133,36 @@ def test_components_become_one_partition() -> None:
         ({"gpu": "0", "server": "chat", "component": "weights"}, 60 * GIB),
     ]
     assert found["vramscope_memory_free_ratio"] == [({"gpu": "0"}, 0.25)]
+
+
+def test_hardware_is_exported_once_for_a_whole_gpu() -> None:
+    """Two instances of one GPU have figures of their own and one set of facts about the hardware."""
+    health = GpuHealth(gpu="0", lost=False, ecc_uncorrected=3, row_remap_pending=True, xids={48: 2, 79: 0})
+    parts = [msgspec.structs.replace(device(), gpu=f"0:{n}", uuid=f"MIG-{n}", health=health) for n in (1, 2)]
+
+    found = samples(render(snapshot(devices=tuple(parts))))
+
+    assert [labels["gpu"] for labels, _ in found["vramscope_memory_total_bytes"]] == ["0:1", "0:2"]
+    assert found["vramscope_device_lost"] == [({"gpu": "0"}, 0)]
+    assert found["vramscope_device_ecc_uncorrected_total"] == [({"gpu": "0"}, 3)]
+    assert found["vramscope_device_row_remap_pending"] == [({"gpu": "0"}, 1)]
+    assert "vramscope_device_row_remap_failure" not in found
+    assert found["vramscope_device_xid_errors_total"] == [
+        ({"gpu": "0", "xid": "48"}, 2),
+        ({"gpu": "0", "xid": "79"}, 0),
+    ]
+
+
+def test_host_memory_is_exported_where_it_is_known() -> None:
+    """Total, available and pressure have no labels but the kind; without a device that shares it there are none."""
+    host = HostMemory(total_bytes=120 * GIB, available_bytes=30 * GIB, pressure_seconds={"some": 4.5, "full": 1.25})
+
+    found = samples(render(snapshot(host_memory=host)))
+
+    assert found["vramscope_host_memory_total_bytes"] == [({}, 120 * GIB)]
+    assert found["vramscope_host_memory_available_bytes"] == [({}, 30 * GIB)]
+    assert found["vramscope_host_memory_pressure_seconds_total"] == [({"kind": "full"}, 1.25), ({"kind": "some"}, 4.5)]
+    assert not [name for name in samples(render(snapshot())) if "host_memory" in name]
 
 
 def test_one_replica_has_no_replica_label_and_several_have() -> None:

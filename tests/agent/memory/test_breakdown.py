@@ -1,11 +1,13 @@
 """The closed sum: components are >= 0 and sum to the total, whatever is missing or contradicts."""
 
+from typing import get_args
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.memory.breakdown import NAMED_ORDER, Breakdown, Part, Share, attribute
-from collectors.readings import MemoryReading, ProcessesReading, ProcessMemory
+from collectors.readings import MemoryKind, MemoryReading, ProcessesReading, ProcessMemory
 
 GIB = 2**30
 MIB = 2**20
@@ -176,6 +178,58 @@ def test_processes_that_exceed_the_device_cut_the_others_first() -> None:
     assert result.overattributed_bytes == {"chat": 0, "": 4 * GIB}
 
 
+UNIFIED = {
+    "all known": (
+        listed({1: 60 * GIB, 2: 5 * GIB}),
+        [share("chat", 1, weights=15 * GIB, kv_used=GIB, kv_available=40 * GIB)],
+        {
+            ("chat", "weights"): 15,
+            ("chat", "kv_used"): 1,
+            ("chat", "kv_available"): 40,
+            ("chat", "runtime"): 4,
+            ("", "other_processes"): 5,
+            ("", "host"): 25,
+            ("", "free"): 30,
+        },
+    ),
+    "an empty list is an answer: the host always uses memory": (
+        listed({}),
+        [],
+        {("", "other_processes"): 0, ("", "host"): 90, ("", "free"): 30},
+    ),
+    "no process list: computed parts stay, the rest is the host's": (
+        None,
+        [share("chat", weights=15 * GIB)],
+        {("chat", "weights"): 15, ("", "host"): 75, ("", "free"): 30},
+    ),
+}
+
+
+@pytest.mark.parametrize("row", UNIFIED, ids=list(UNIFIED))
+def test_memory_that_is_the_hosts(row: str) -> None:
+    """120 GiB of which 30 are available: what no GPU process holds is the host's; nothing is reserved or hidden."""
+    processes, shares, expected = UNIFIED[row]
+
+    result = attribute(memory(total=120 * GIB, free=30 * GIB, reserved=None), processes, shares, kind="unified")
+
+    assert amounts(result) == {key: count * GIB for key, count in expected.items()}
+
+
+def test_processes_that_exceed_what_the_host_uses_are_cut() -> None:
+    """Where available memory counts pages of the GPU's processes, the sum still closes and the cut is told."""
+    result = attribute(
+        memory(total=120 * GIB, free=80 * GIB, reserved=None), listed({1: 50 * GIB}), [share("chat", 1)], kind="unified"
+    )
+
+    assert amounts(result) == {
+        ("chat", "runtime"): 40 * GIB,
+        ("", "other_processes"): 0,
+        ("", "host"): 0,
+        ("", "free"): 80 * GIB,
+    }
+    assert result.overattributed_bytes == {"chat": 10 * GIB, "": 0}
+
+
 sizes = st.integers(min_value=0, max_value=100 * GIB)
 servers = st.lists(
     st.tuples(
@@ -192,6 +246,7 @@ servers = st.lists(
     v2=st.booleans(),
     processes=st.none() | st.dictionaries(st.integers(min_value=1, max_value=9), st.none() | sizes, max_size=6),
     specs=servers,
+    kind=st.sampled_from(get_args(MemoryKind)),
 )
 def test_any_reading_closes(
     total: int,
@@ -199,6 +254,7 @@ def test_any_reading_closes(
     v2: bool,
     processes: dict[int, int | None] | None,
     specs: list[tuple[set[int], dict[str, int]]],
+    kind: MemoryKind,
 ) -> None:
     """Components are >= 0 and sum to the total for any reading, list and servers; no cut is lost."""
     free = min(total, int(total * split[0]))
@@ -210,7 +266,10 @@ def test_any_reading_closes(
         taken |= pids
 
     result = attribute(
-        memory(total=total, free=free, reserved=reserved), None if processes is None else listed(processes), shares
+        memory(total=total, free=free, reserved=reserved),
+        None if processes is None else listed(processes),
+        shares,
+        kind=kind,
     )
 
     assert all(part.bytes >= 0 for part in result.parts)

@@ -151,6 +151,7 @@ def _device(
     components.append(Component(component="free", bytes=free, evidence="measured", age_seconds=0.6))
     return Device(
         uuid=uuid,
+        gpu=str(index),
         index=index,
         name=name,
         driver="580.95.05",
