@@ -6,6 +6,7 @@ from pathlib import Path
 
 from collectors.discovery.command import ReadCommand
 from collectors.errors import Unreadable
+from collectors.procfs import redact
 from collectors.readings import FoundServer, ProcessTree, ServerProcess
 from collectors.simulated.state import HostProcess, read_state
 
@@ -87,7 +88,7 @@ def _hosts(state_path: Path) -> tuple[HostProcess, ...]:
 
 def _tree(root: HostProcess, hosts: tuple[HostProcess, ...], at: float) -> ProcessTree:
     family = (root, *_descendants(root.pid, hosts))
-    processes = (ServerProcess(pid=one.pid, started_at=one.started_at, title=one.title) for one in family)
+    processes = (ServerProcess(pid=one.pid, started_at=one.started_at, title=redact([one.title])) for one in family)
     return ProcessTree(at=at, processes=tuple(processes))
 
 
