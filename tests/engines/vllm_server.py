@@ -77,15 +77,29 @@ class Scrape:
 
 
 class VllmServer:
-    """A context manager; ``start`` may be called again after ``kill`` (same port, as a supervisor would)."""
+    """A context manager; ``start`` may be called again after ``kill`` (same port, as a supervisor would).
 
-    def __init__(self, *, command: Path, model: Path, name: str, log: Path, arguments: Sequence[str] = ()) -> None:
+    ``entry`` is how it is called, with its model, where that is not ``vllm serve MODEL``.
+    """
+
+    def __init__(
+        self,
+        *,
+        command: Path,
+        model: Path,
+        name: str,
+        log: Path,
+        arguments: Sequence[str] = (),
+        entry: Sequence[str] = (),
+    ) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.name = name
         self.log = log
         self.command_line = [
-            *("nice", "-n", "10", str(command), "serve", str(model), "--served-model-name", name),
+            *("nice", "-n", "10"),
+            *(entry or (str(command), "serve", str(model))),
+            *("--served-model-name", name),
             *("--host", "127.0.0.1", "--port", str(self.port), "--max-model-len", str(MAX_MODEL_LEN)),
             *("--max-num-seqs", "8", "--enforce-eager", *arguments),
         ]
