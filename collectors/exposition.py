@@ -4,6 +4,7 @@ Why not the library's parser: it takes 30 us a line, and on lines made for it a 
 length (0.15 s for one of 64 KB), which a page of 8 MB repeats a hundred times while everything else waits.
 """
 
+import itertools
 import re
 from collections.abc import Iterable
 
@@ -41,8 +42,10 @@ class Wanted:
     """The names that are read of a page; all other lines are passed over unread, whatever they hold."""
 
     def __init__(self, names: Iterable[str]) -> None:
+        line = rf"({'|'.join(map(re.escape, sorted(names)))})([{{ ].*)"
+        self._first = re.compile(line)
         # The line feed in front lets the search jump from line to line: ten times as fast as ^ with re.MULTILINE.
-        self._line = re.compile(rf"\n({'|'.join(map(re.escape, sorted(names)))})([{{ ].*)")
+        self._further = re.compile("\n" + line)
 
     def samples(self, text: str, *, source: str) -> list[Sample]:
         """The wanted samples in the order of the page, whose ``source`` is named in messages.
@@ -54,9 +57,8 @@ class Wanted:
         """
         if text and not text.endswith(("\n", "# EOF")):
             raise Unreadable("truncated", f"{source} ends in the middle of a line; its answer was cut off on the way")
-        lines = self._line.findall("\n" + text)
-        lengths = [len(rest) for _, rest in lines]
-        if len(lines) > MAX_SAMPLES or max(lengths, default=0) > MAX_LINE_LENGTH or sum(lengths) > MAX_LENGTH:
+        lines = self._lines(text)
+        if lines is None:
             got = f"more than {MAX_SAMPLES} needed lines, or absurdly long ones"
             raise Unreadable("too_large", f"{source} has {got}; check that it is the server's own page")
         known: dict[str | None, Labels] = {None: {}}
@@ -65,6 +67,19 @@ class Wanted:
         except ValueError as exc:
             advice = "expected the Prometheus text format: check that it is the server's own page"
             raise Unreadable("malformed", f"{source} has a malformed line; {advice}") from exc
+
+    def _lines(self, text: str) -> list[tuple[str, str]] | None:
+        """Name and rest of each wanted line, None when they are too many or too long."""
+        lines: list[tuple[str, str]] = []
+        length = 0
+        first = self._first.match(text)
+        for found in itertools.chain((first,) if first else (), self._further.finditer(text)):
+            start, end = found.span(2)
+            length += end - start
+            if len(lines) == MAX_SAMPLES or end - start > MAX_LINE_LENGTH or length > MAX_LENGTH:
+                return None
+            lines.append((found[1], found[2]))
+        return lines
 
 
 def _sample(name: str, rest: str, known: dict[str | None, Labels]) -> Sample:

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import psutil
 
+from collectors.discovery.sockets import parse_table
 from collectors.errors import Refused
 from collectors.readings import ProcessTree, ServerProcess
 
@@ -118,14 +119,11 @@ def _find_listener(proc: Path, port: int) -> psutil.Process | None:
 
 
 def _listening_inodes(proc: Path, port: int) -> Iterator[str]:
-    """Inodes of the sockets in state LISTEN (0A); format: Linux, Documentation/networking/proc_net_tcp.rst."""
-    for table in (proc / "net" / "tcp", proc / "net" / "tcp6"):
-        if not table.exists():
-            continue
-        for line in table.read_text(encoding="ascii").splitlines()[1:]:
-            fields = line.split()
-            if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
-                yield fields[9]
+    """Inodes of the sockets that listen on a port."""
+    for name in ("tcp", "tcp6"):
+        with contextlib.suppress(FileNotFoundError), (proc / "net" / name).open("rb") as table:
+            table.readline()
+            yield from (one.inode for one in parse_table(table) if one.port == port)
 
 
 def _open_files(proc: Path, pid: int) -> Iterator[str]:

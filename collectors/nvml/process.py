@@ -85,7 +85,7 @@ class Child:
                 if not line.startswith(b"@"):
                     return self._message(line)
                 self._enter(*line[1:].decode("ascii").split())
-            except (ValueError, TypeError) as error:
+            except (ValueError, TypeError, RecursionError) as error:
                 return _fault(faults.PROTOCOL, str(error))
 
     async def stop(self) -> None:

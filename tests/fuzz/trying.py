@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis.strategies import SearchStrategy
 
 BRIEFLY = 40
-AT_LENGTH = 4000
+AT_LENGTH = 2000
 T = TypeVar("T")
 HANGING = timedelta(seconds=20)  # of a single example, on however busy a machine
 

@@ -2,12 +2,13 @@
 
 import asyncio
 import gzip
+import tracemalloc
 from collections.abc import Awaitable, Callable
 
 import pytest
 
 from collectors.errors import Refused, Unreachable, Unreadable
-from collectors.http_text import Endpoint
+from collectors.http_text import MAX_BYTES, Endpoint
 from collectors.readings import ReplicaReading, ServerReading
 from collectors.vllm.reader import PATHS, VllmReader
 from tests.collectors.replay import Replay, Script, redirect, replaying, reply, vllm
@@ -365,6 +366,38 @@ def test_metrics_behind_a_slash_are_read_each_time() -> None:
     behind = read(server_of("") | {"/metrics": redirect("/metrics/"), "/metrics/": packed})
 
     assert behind == plain
+
+
+NEEDED_LINE = b'vllm:num_requests_running{engine="0",model_name="m"} 1\n'
+PACKED = "Content-Encoding: gzip\r\n"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        reply(NEEDED_LINE * 150_000),
+        reply(NEEDED_LINE * 160_000),
+        reply(NEEDED_LINE * 3_000 + b'vllm:cache_config_info{a="' + "\U0001f525".encode() * 2_000_000 + b'"} 1\n'),
+        reply(gzip.compress(NEEDED_LINE * 1_000_000, compresslevel=1), extra=PACKED),
+        reply(gzip.compress(b"".join(b'vllm:cache_config_info{a%d=""} 1\n' % n for n in range(200_000))), extra=PACKED),
+    ],
+    ids=["lines", "too many bytes", "one label", "bomb", "label names"],
+)
+def test_the_memory_that_a_page_costs_is_bounded(body: bytes) -> None:
+    """However large it is, packed or not: a few times the 8 MiB that are read at most."""
+
+    async def scenario(reader: VllmReader, server: Replay, clock: Clock) -> None:
+        tracemalloc.start()
+        try:
+            with pytest.raises(Unreadable) as caught:
+                await reader.read()
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert caught.value.reason == "too_large"
+        assert peak < 7 * MAX_BYTES  # a wide character takes four bytes once it is text
+
+    with_reader(server_of("") | {"/metrics": body}, scenario)
 
 
 def test_no_other_path_is_ever_requested() -> None:
