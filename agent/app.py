@@ -27,7 +27,7 @@ from collectors.netns import NamespaceTransport
 from collectors.nvml.source import NvmlSource
 from collectors.procfs import HostProcesses, ProcessTable
 from collectors.registry import ENGINES
-from collectors.simulated.processes import SimulatedProcesses
+from collectors.simulated.processes import SimulatedDiscovery, SimulatedProcesses
 
 log = logging.getLogger("vramscope")
 
@@ -46,7 +46,9 @@ class Agent:
         self._simulated_state = simulated_state
         self._table: ProcessTable = SimulatedProcesses(simulated_state) if simulated_state else HostProcesses()
         commands = {name: engine.command for name, engine in ENGINES.items()}
-        self._discovery: Discovery | None = None if simulated_state else HostDiscovery(commands)
+        self._discovery: Discovery = (
+            SimulatedDiscovery(simulated_state, commands) if simulated_state else HostDiscovery(commands)
+        )
         self.fleet = Fleet(
             settings.servers, open_endpoint=_endpoint, local_hosts=_own_addresses(), clock=time.monotonic
         )

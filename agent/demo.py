@@ -6,7 +6,7 @@ from pathlib import Path
 
 from agent.app import serve
 from agent.errors import InputError
-from agent.settings import Intervals, ServerSettings, Settings
+from agent.settings import Intervals, Settings
 from collectors.simulated.node import SimulatedNode
 from collectors.simulated.scenario import load_scenario
 
@@ -33,14 +33,7 @@ async def run_demo(
         raise InputError(str(error)) from error
     node = SimulatedNode(story, seed=seed, speed=speed, directory=directory)
     await node.start()
-    settings = Settings(
-        listen=listen,
-        intervals=Intervals(processes=1.0),
-        servers=tuple(
-            ServerSettings(url=server.url, name=server.name, model=str(server.model), arguments=server.arguments)
-            for server in node.servers
-        ),
-    )
+    settings = Settings(listen=listen, intervals=Intervals(processes=1.0))
     ended = asyncio.Event()
     story_task = asyncio.create_task(node.run(duration_seconds))
     story_task.add_done_callback(lambda _: ended.set())

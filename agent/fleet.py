@@ -21,6 +21,7 @@ from collectors.readings import FoundServer, ModelFiles
 from collectors.registry import ENGINES, EngineReader
 
 FORGET_SECONDS = 600.0
+LOOPBACK = "127.0.0.1"
 
 
 class Source(Struct, frozen=True, kw_only=True):
@@ -106,7 +107,8 @@ class Fleet:
 
     def _spec(self, name: str, found: FoundServer) -> ServerSpec:
         known = self._specs.get(name)
-        url = found.url or (known.url if known else "")
+        planned = f"http://{LOOPBACK}:{found.port}" if found.port is not None else ""
+        url = found.url or (known.url if known else planned)
         return ServerSpec(name=name, engine=found.engine, url=url, model=found.model, network_pid=found.network_pid)
 
     def _name(self, found: FoundServer) -> str:

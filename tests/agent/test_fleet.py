@@ -69,11 +69,13 @@ def test_a_server_that_does_not_listen_yet_is_loading_and_never_asked() -> None:
     host.fleet.found([found(listening=False)])
 
     watch = host.watch("llama-8b:8000")
-    assert (watch.may_ask, watch.state, host.opened) == (False, "loading", [])
+    assert (watch.may_ask, watch.state) == (False, "loading")
+    assert host.fleet.sources["llama-8b:8000"].model is not None
 
     host.fleet.found([found()])
     assert host.watch("llama-8b:8000") is watch
     assert (watch.may_ask, host.opened[0].url) == (True, "http://127.0.0.1:8000")
+    assert len(host.opened) == 1
 
 
 def test_a_configured_server_takes_what_was_found_on_its_port() -> None:
