@@ -68,6 +68,8 @@ class XidEvent(Struct, frozen=True, kw_only=True):
 class DeviceReading(Struct, frozen=True, kw_only=True):
     """What one device answered. A part that failed is None and its fault says why.
 
+    An empty list of processes that can't be the whole truth has a fault too.
+
     A MIG GPU instance is a device of its own: ``index`` and ``parent_uuid`` are those of the GPU it is part of,
     ``instance`` its id there. ``numa_node`` is set where the operating system uses the device's memory as its own;
     ``addressing`` is HMM or ATS where the device shares the host's page tables.

@@ -34,7 +34,7 @@ NAMED_ORDER = (
     "context",
 )
 INVISIBLE_ABOVE_BYTES = 256 * 2**20
-"""An empty process list on a device with more than this allocated means that the driver hides the processes."""
+"""An empty process list on a device with more than this allocated means that the processes are hidden from us."""
 
 
 class Part(Struct, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND, INSUFF
 DRIVER_NOT_LOADED = 9
 TIMEOUT, LIBRARY_NOT_FOUND, FUNCTION_NOT_FOUND, GPU_IS_LOST, VERSION_MISMATCH = 10, 12, 13, 15, 18
 ARGUMENT_VERSION_MISMATCH, DEPRECATED, UNKNOWN = 25, 26, 999
-INCONSISTENT, PROCESS_STRUCTS, CHILD_DIED, PROTOCOL, HOST_FIGURES = -1, -2, -3, -4, -5
+INCONSISTENT, PROCESS_STRUCTS, CHILD_DIED, PROTOCOL, HOST_FIGURES, HIDDEN_PROCESSES = -1, -2, -3, -4, -5, -6
 WHOLE_DRIVER = (UNINITIALIZED, DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, VERSION_MISMATCH)
 
 
@@ -83,6 +83,11 @@ MEANINGS: dict[int, Meaning] = {
         "host_figures",
         "this GPU shares the host's memory, whose figures can't be read",
         "let the agent read /proc/meminfo",
+    ),
+    HIDDEN_PROCESSES: Meaning(
+        "hidden_processes",
+        "memory is allocated and the driver shows no process that holds it",
+        "give the agent the host's pid namespace (hostPID, docker run --pid=host)",
     ),
 }
 

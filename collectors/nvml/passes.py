@@ -12,6 +12,7 @@ from collectors.nvml import faults
 from collectors.nvml.driver import Driver, NvmlFault, Place
 
 MOVED_BYTES = 32 * 2**20  # change of allocation that makes a process list too old to explain it
+HIDDEN_ABOVE_BYTES = 256 * 2**20  # what the driver allocates for itself is less
 LISTS_APART_SECONDS = 0.5  # a list locks every GPU of the host
 HEALTH_SECONDS = 30.0
 LOOK_SECONDS = 0.1
@@ -170,6 +171,7 @@ class Passes:
             self._read_part(place, "processes", self._processes)
             self._read_part(place, "memory", self._memory)
             self._listed[place] = (self._clock(), self._allocated(place))
+            self._note_hidden(place)
 
     def _read_part(self, place: Place, part: str, read: Callable[[Place], dict[str, Any]]) -> None:
         device = self._devices[place]
@@ -181,6 +183,14 @@ class Passes:
             device[part] = {"at": self._clock(), **answer}
         except NvmlFault as fault:
             device[f"{part}_fault"] = _device_fault(fault)
+
+    def _note_hidden(self, place: Place) -> None:
+        """Say so when an empty list, though an answer, can't be the truth. The OS needs no process to hold memory."""
+        device, allocated = self._devices[place], self._allocated(place)
+        shared = device.get("memory_kind") == "unified" or device.get("numa_node") is not None
+        empty = "processes" in device and not device["processes"]["processes"]
+        if empty and not shared and allocated is not None and allocated > HIDDEN_ABOVE_BYTES:
+            device["processes_fault"] = faults.explain(faults.HIDDEN_PROCESSES, f"{allocated >> 20} MiB")
 
     def _memory(self, place: Place) -> dict[str, Any]:
         total, free, reserved, kind = self._driver.memory(place)

@@ -11,13 +11,16 @@ FLAGS = ("-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC",
 
 
 def build(directory: Path, *variants: str) -> Path:
-    """The library in ``directory``. Variants leave symbols out as old drivers do, or print as wrappers may:
-    WITHOUT_MEMORY_V2, WITHOUT_GRAPHICS, WITHOUT_MPS, TALKATIVE.
+    """The library in ``directory``, replaced in one step as by an upgrade.
+
+    Variants leave symbols out as old drivers do, print as wrappers may, or are of another version: WITHOUT_MEMORY_V2,
+    WITHOUT_GRAPHICS, WITHOUT_MPS, WITHOUT_NUMA, TALKATIVE, LIBRARY_VERSION=N.
     """
     library = directory / "libnvidia-ml.so.1"
+    new = directory / "libnvidia-ml.so.new"
     defines = [f"-D{variant}" for variant in variants]
-    subprocess.run([require("gcc"), *FLAGS, *defines, "-o", str(library), str(SOURCE)], check=True)
-    return library
+    subprocess.run([require("gcc"), *FLAGS, *defines, "-o", str(new), str(SOURCE)], check=True)
+    return new.replace(library)
 
 
 def environment(library: Path, state: Path) -> dict[str, str]:

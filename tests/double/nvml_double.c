@@ -1,10 +1,11 @@
 /* A driver-level double: the part of libnvidia-ml.so.1 that the agent calls, answering from a node state file.
  *
- * The file (VRAMSCOPE_NVML_STATE, format: collectors/simulated/state.py) is read again whenever it changes. Three more
+ * The file (VRAMSCOPE_NVML_STATE, format: collectors/simulated/state.py) is read again whenever it changes. A few more
  * lines are known here:
  *     grow INDEX N        the next N fetches of a process list of that device find that it has outgrown its buffer
  *     lost INDEX          the device fell off the bus: who saw it gone does not see it again without a new start
  *     name INDEX HEX...   the device's name as bytes, which need not be text
+ *     module N            the kernel module is of version N: a library built with another LIBRARY_VERSION can't use it
  * What it keeps of a real driver: struct layouts, the v2 version word, v1 used = reserved + allocated, two-step lists,
  * handles that stay with their device when the order changes, GPU_IS_LOST once that device is gone, sparse MIG slots,
  * a return code for each field value, an event wait that may run in a thread of its own.
@@ -17,7 +18,8 @@
 
 enum {
     SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7,
-    DRIVER_NOT_LOADED = 9, TIMEOUT = 10, FUNCTION_NOT_FOUND = 13, GPU_IS_LOST = 15, ARGUMENT_VERSION_MISMATCH = 25
+    DRIVER_NOT_LOADED = 9, TIMEOUT = 10, FUNCTION_NOT_FOUND = 13, GPU_IS_LOST = 15, LIB_RM_VERSION_MISMATCH = 18,
+    ARGUMENT_VERSION_MISMATCH = 25
 };
 #define MEMORY_V2 0x02000028u
 #define NOT_AVAILABLE (~0ull)
@@ -28,6 +30,9 @@ enum {
 #define ADDRESSING_V1 0x01000008u
 #define MAX_DEVICES 64
 #define MIG_SLOTS 16
+#ifndef LIBRARY_VERSION
+#define LIBRARY_VERSION 1
+#endif
 #define MAX_PROCESSES 8192
 #define MAX_RULES 256
 
@@ -65,7 +70,7 @@ static struct {
     Process processes[MAX_PROCESSES];
     Rule rules[MAX_RULES];
     Fact facts[MAX_DEVICES];
-    int device_count, gpu_count, process_count, rule_count, fact_count, present;
+    int device_count, gpu_count, process_count, rule_count, fact_count, module, present;
 } state;
 static struct stat stamp;
 static Handle handles[MAX_DEVICES];
@@ -146,7 +151,7 @@ static void parse(const char *line) {
     Rule rule = {0};
     char text[32], word[16], hex[200];
     int index;
-    if (sscanf(line, "driver %79[^\n]", state.driver) == 1) return;
+    if (sscanf(line, "driver %79[^\n]", state.driver) == 1 || sscanf(line, "module %d", &state.module) == 1) return;
     if (sscanf(line, "lost %d", &index) == 1 && device_at(index)) handle_of(device_at(index))->lost = 1;
     if (sscanf(line, "name %d %199s", &index, hex) == 2) rename_device(device_at(index), hex);
     if (parse_device(line) || parse_process(line) || parse_fact(line)) return;
@@ -205,6 +210,7 @@ static int enter(const char *call, int index) {
         refresh();
     }
     if (!state.present) return DRIVER_NOT_LOADED;
+    if (state.module && state.module != LIBRARY_VERSION) return LIB_RM_VERSION_MISMATCH;
     return (fault = rule_for("fault", call, index)) ? fault->value : SUCCESS;
 }
 

@@ -49,7 +49,10 @@ def instance(gi: int, letter: str, *, index: int = 0, ci: int = 0, allocated_mib
 
 
 ONE = NodeState(devices=(device(0, "a"),), gpu_processes=(process(100, 19980),))
-TWO = NodeState(devices=(device(0, "a"), device(1, "b", allocated_mib=400)))
+TWO = NodeState(
+    devices=(device(0, "a"), device(1, "b", allocated_mib=400)),
+    gpu_processes=(process(100, 19980), process(200, 380, index=1)),
+)
 
 
 class Node:
