@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
@@ -27,8 +28,10 @@ from collectors.procfs import redact
 from collectors.readings import FoundServer, ProcessTree, ServerProcess
 
 MAX_SETTINGS_BYTES = 64 * 1024
+MAX_SERVERS = 256  # anybody may start processes that look like one
+MAX_PROCESSES = 1024  # of one server
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
-_NO_FLAGS = "its flags are not known: it has overwritten its command line, and the process that started it has ended"
+_NO_FLAGS = "its flags are not known: it has overwritten its command line, and no process above it shows them"
 
 
 class Discovery(Protocol):
@@ -75,7 +78,7 @@ class HostDiscovery:
         self._facts: dict[tuple[int, int], _Facts] = {}
 
     def scan(self) -> tuple[FoundServer, ...]:
-        """The servers now, oldest first; never raises over a single process.
+        """The servers now, oldest first, at most ``MAX_SERVERS``; never raises over a single process.
 
         Raises:
             Unreadable: there is no process table.
@@ -90,7 +93,7 @@ class HostDiscovery:
             for pid, process in processes.items()
             if process.command is not None or pid in self._candidates
         }
-        roots = list(_roots(self._candidates, processes))
+        roots = list(islice(_roots(self._candidates, processes), MAX_SERVERS))
         children = children_of(processes) if roots else {}
         pids = frozenset(root.process.pid for root in roots)
         tables = SocketTables(proc=self._proc)
@@ -150,9 +153,9 @@ class HostDiscovery:
             notes=(_NO_FLAGS, *notes) if command.named_by_title else notes,
         )
 
-    def _described(self, members: Iterable[Process]) -> Iterator[ServerProcess]:
+    def _described(self, members: Sequence[Process]) -> Iterator[ServerProcess]:
         """Those that still are what the table says, with the titles they have now."""
-        for process in members:
+        for process in members[:MAX_PROCESSES]:
             try:
                 if started_ticks(process.pid, proc=self._proc) != process.started_ticks:
                     continue

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from collectors.discovery.host import HostDiscovery
+from collectors.discovery.host import MAX_SERVERS, HostDiscovery
 from collectors.errors import Unreadable
 from collectors.procfs import HostProcesses
 from collectors.readings import FoundServer
@@ -192,7 +192,7 @@ def test_a_title_and_nothing_else(home: Path) -> None:
 
     assert (one.url, one.arguments, one.model) == (f"http://127.0.0.1:{server.port}", {}, None)
     assert one.notes == (
-        "its flags are not known: it has overwritten its command line, and the process that started it has ended",
+        "its flags are not known: it has overwritten its command line, and no process above it shows them",
     )
 
 
@@ -349,6 +349,14 @@ class TestByPlainFiles:
         first, second = discovery(proc.folder).scan()
 
         assert [[one.pid for one in server.tree.processes] for server in (first, second)] == [[7], [8, 9]]
+
+    def test_more_servers_than_any_host_has(self, proc: ProcFolder) -> None:
+        """Somebody pretends: the oldest count, and the work stays bounded."""
+        for pid in range(1, MAX_SERVERS + 20):
+            self.serve(proc, pid, parent=0, started=pid)
+        servers = discovery(proc.folder).scan()
+
+        assert [one.tree.processes[0].pid for one in servers] == list(range(1, MAX_SERVERS + 1))
 
     def test_several_ports_and_no_flags(self, proc: ProcFolder) -> None:
         """Which of them has the metrics is not guessed."""
