@@ -79,8 +79,11 @@ def _configured(node: NodeReading, server: ServerView) -> tuple[str, ...]:
 
 
 def _only_rank(server: ServerView) -> RankTitle | None:
-    alone = server.tp == server.pp == server.dp == 1
-    return RankTitle(tp_rank=0, pp_rank=0, replica="0") if alone else None
+    """The rank of a server that has one only, under the name its pages give it: one of a group has another than 0."""
+    if not server.tp == server.pp == server.dp == 1:
+        return None
+    replicas = server.reading.replicas if server.reading else ()
+    return RankTitle(tp_rank=0, pp_rank=0, replica=replicas[0].replica if len(replicas) == 1 else "0")
 
 
 def _nth_rank(server: ServerView, number: int) -> RankTitle | None:
