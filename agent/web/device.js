@@ -20,8 +20,22 @@ export function deviceCard(device, faults, folded) {
       device.memory_kind === "device" ? null : h("span", { class: "tag" }, device.memory_kind)),
     stale && h("p", { class: "call" }, `This reading is ${duration(device.age_seconds)} old.`),
     faults.map((fault) => h("p", { class: "call" }, fault)),
+    hardware(device.health).map((fact) => h("p", { class: "call", "data-hardware": "" }, fact)),
+    device.notes.map((note) => h("p", { class: "note" }, note)),
     device.components.length ? readings(device, folded) : h("p", { class: "note" }, "No memory reading of this GPU."),
   );
+}
+
+/** What is wrong with the GPU itself, a sentence each; the facts are those of the whole GPU, also of a MIG instance. */
+function hardware(health) {
+  if (health === null) return [];
+  const xids = Object.entries(health.xids).filter(([, count]) => count > 0).map(([xid, count]) => `${xid} (${count})`);
+  return [
+    health.ecc_uncorrected > 0 && `${health.ecc_uncorrected} uncorrectable ECC errors since the driver was loaded.`,
+    health.row_remap_failure && "A row remap failed: this GPU needs service.",
+    health.row_remap_pending && "A row remap waits for this GPU's next reset.",
+    xids.length > 0 && `Xid errors since the agent's start: ${xids.join(", ")}.`,
+  ].filter(Boolean);
 }
 
 function readings(device, folded) {

@@ -2,12 +2,15 @@
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from agent.snapshot import (
     BudgetLine,
     Collector,
     Component,
     Counters,
     Device,
+    GpuHealth,
     Pool,
     Requests,
     Server,
@@ -118,7 +121,7 @@ def _troubled() -> Device:
         _line(HOSTILE, "runtime", "likely", 2_000 * MIB),
         _line(HOSTILE, "runtime", "high", 3_100 * MIB),
     )
-    return _device(
+    device = _device(
         1,
         "GPU-bbbb",
         "NVIDIA GeForce RTX 4090",
@@ -129,6 +132,8 @@ def _troubled() -> Device:
         unexplained={HOSTILE: 1_400 * MIB},
         over={"embed": 300 * MIB},
     )
+    health = GpuHealth(gpu="1", lost=False, ecc_uncorrected=2, row_remap_failure=True, xids={48: 2, 79: 0})
+    return replace(device, health=health, notes=("The operating system uses this <b>memory</b> too.",))
 
 
 def _device(

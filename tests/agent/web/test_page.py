@@ -120,6 +120,21 @@ def test_what_does_not_add_up_is_called_out(page: Page) -> None:
     assert found == [["1", "1.37 GiB unexplained"], ["1", "0.29 GiB over-attributed"]]
 
 
+def test_what_is_wrong_with_a_gpu_stands_on_its_card(page: Page) -> None:
+    """Errors and notes as sentences, on the card of that GPU only; what is well, or not known, is not mentioned."""
+    found = page.evaluate(
+        "[...document.querySelectorAll('[data-hardware], [data-gpu] > p.note')]"
+        ".map((line) => [line.closest('[data-gpu]').dataset.gpu, line.innerText])"
+    )
+
+    assert found == [
+        ["1", "2 uncorrectable ECC errors since the driver was loaded."],
+        ["1", "A row remap failed: this GPU needs service."],
+        ["1", "Xid errors since the agent's start: 48 (2)."],
+        ["1", "The operating system uses this <b>memory</b> too."],
+    ]
+
+
 def test_a_pool_grows_while_one_looks(page: Page) -> None:
     """Ratio, bar and chart all move; the chart also shows the minutes before the page was opened."""
     look = """(() => {
