@@ -25,7 +25,8 @@ class Page(Struct, frozen=True, kw_only=True):
     """What a page says; one without any vLLM series has no replicas.
 
     ``cache_config`` holds the labels of ``cache_config_info`` by replica, ``disputed`` the names of those that two
-    samples of one replica disagree about (they are left out). ``v0``: a page of the engine before V1.
+    samples of one replica disagree about (they are left out), ``contested`` whether two disagree about its usage.
+    ``v0``: a page of the engine before V1.
     """
 
     models: tuple[str, ...]
@@ -33,6 +34,7 @@ class Page(Struct, frozen=True, kw_only=True):
     values: dict[Field, Values]
     cache_config: dict[str, Labels]
     disputed: frozenset[str]
+    contested: bool
     sleep: Sleep | None
     v0: bool
     started_at: float | None
@@ -65,6 +67,7 @@ def parse_page(text: str, *, source: str) -> Page:
         values=values,
         cache_config=cache_config,
         disputed=disputed,
+        contested=_contested(by_name, replica),
         sleep=_sleep(by_name.get(SLEEP_STATE, ())),
         v0=V0_ONLY in by_name,
         started_at=min(starts, default=None),
@@ -101,6 +104,16 @@ def _values(by_name: dict[str, list[Sample]], names: tuple[str, ...], replica: C
         key = replica(sample.labels)
         found[key] = max(sample.value, found.get(key, 0.0))
     return found
+
+
+def _newest(by_name: dict[str, list[Sample]], names: tuple[str, ...]) -> Sequence[Sample]:
+    return next((by_name[name] for name in names if name in by_name), ())
+
+
+def _contested(by_name: dict[str, list[Sample]], replica: Callable[[Labels], str]) -> bool:
+    """Of several API servers one knows the usage and the others say 0: two that say more are not both alive."""
+    known = {(replica(one.labels), one.value) for one in _newest(by_name, NAMES["used_ratio"]) if one.value}
+    return len(known) > len({name for name, _ in known})
 
 
 def _agreed(samples: Sequence[Sample], replica: Callable[[Labels], str]) -> tuple[dict[str, Labels], frozenset[str]]:

@@ -43,6 +43,10 @@ def notes_of(page: Page) -> tuple[str, ...]:
     if len(page.models) > 1:
         names = ", ".join(model[:64] for model in page.models[:4])
         notes.append(f"{len(page.models)} models on one page ({names}): each is shown as a replica of its own")
+    if page.contested:
+        notes.append(
+            "two processes of the server report another usage of one KV pool: the higher is shown, one may have ended"
+        )
     if page.disputed:
         what = ", ".join(sorted(page.disputed)[:4])[:200]
         notes.append(

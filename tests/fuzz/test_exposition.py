@@ -3,13 +3,14 @@
 import contextlib
 import math
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from collectors.errors import CollectorError, Unreadable
 from collectors.exposition import Wanted
 from collectors.vllm.page import FULL_NAMES, parse_page
 from collectors.vllm.pools import arguments_of, notes_of, pools_of
-from tests.fuzz.exposition import damaged_lines, damaged_pages, grammatical_pages, random_pages
+from tests.fuzz.exposition import PAGES, damaged_lines, damaged_pages, grammatical_pages, random_pages
 from tests.fuzz.trying import tried
 
 WANTED = Wanted(FULL_NAMES)
@@ -48,6 +49,15 @@ def _number(value: float) -> float:
 
 def same(first: list[Plain] | None, second: list[Plain] | None) -> bool:
     return repr(first) == repr(second)
+
+
+@pytest.mark.parametrize("number", range(len(PAGES)))
+def test_every_page_of_the_fixtures_is_read_as_the_library_reads_it(number: int) -> None:
+    """Recorded and reconstructed ones, before anything is done to them."""
+    found = ours(PAGES[number])
+
+    assert found is not None
+    assert same(found, theirs(PAGES[number]))
 
 
 @tried(grammatical_pages, briefly=100, at_length=2000)

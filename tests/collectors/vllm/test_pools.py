@@ -126,6 +126,16 @@ def test_blocks_that_are_disputed_are_not_known() -> None:
     )
 
 
+@pytest.mark.parametrize(("values", "contested"), [((0.25, 0.0), False), ((0.25, 0.25), False), ((0.25, 0.9), True)])
+def test_api_servers_that_disagree_are_a_note(values: tuple[float, float], contested: bool) -> None:
+    """All but one say 0; another value may be that of a process that has ended, whose file is still there."""
+    text = "".join(f'vllm:kv_cache_usage_perc{{engine="0",pid="{pid}"}} {value}\n' for pid, value in enumerate(values))
+    found = parse_page(text, source="page")
+
+    assert [pool.used_ratio for pool in pools_of(found)] == [max(values)]
+    assert any("two processes of the server report another usage" in note for note in notes_of(found)) is contested
+
+
 def test_each_ray_replica_has_the_blocks_its_own_label_says() -> None:
     """Two Ray replicas on one page do not share a sum."""
     assert [pool.blocks for pool in pools("shapes/ray_replicas.txt")] == [1000, 1000]
