@@ -22,7 +22,7 @@ from collectors.nvml import faults
 from collectors.nvml.binding import PynvmlDriver
 from collectors.nvml.driver import Driver, NvmlFault
 from collectors.nvml.events import XidEvents
-from collectors.nvml.passes import Passes, no_events
+from collectors.nvml.passes import Passes, no_events, rest_seconds
 
 PR_SET_PDEATHSIG = 1
 
@@ -63,7 +63,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _run(arguments: argparse.Namespace, write: Callable[[str], None], *, alive: Callable[[], bool]) -> None:
-    """Pass after pass while the parent lives. A slow driver is asked less often: at most half of the time."""
+    """Pass after pass while the parent lives."""
 
     def announce(step: str) -> None:
         write(f"@{step}")
@@ -87,8 +87,7 @@ def _run(arguments: argparse.Namespace, write: Callable[[str], None], *, alive: 
     while alive():
         started = time.monotonic()
         write(json.dumps({"reading": passes.read()}, separators=(",", ":")))
-        took = time.monotonic() - started
-        passes.rest(max(arguments.memory_interval - took, took))
+        passes.rest(rest_seconds(arguments.memory_interval, time.monotonic() - started))
 
 
 def _driver(arguments: argparse.Namespace) -> Driver:

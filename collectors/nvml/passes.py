@@ -24,6 +24,11 @@ def no_events(_index: int, _uuid: str) -> bool:
     return False
 
 
+def rest_seconds(interval: float, took: float) -> float:
+    """How long to rest after a pass: a slow driver is asked less often, at most half of the time."""
+    return max(interval - took, took)
+
+
 class Passes:
     """Reads memory in every pass, process lists less often, health seldom.
 

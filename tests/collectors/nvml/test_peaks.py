@@ -7,6 +7,7 @@ import pytest
 
 from collectors.nvml import faults
 from collectors.nvml.driver import NvmlFault
+from collectors.nvml.passes import rest_seconds
 from tests.collectors.nvml.node import MIB
 from tests.collectors.nvml.test_child import Reader
 
@@ -124,6 +125,14 @@ def test_slow_calls_are_made_less_often(call_seconds: float, naps: int) -> None:
     reader.driver.memory = slow  # type: ignore[method-assign, assignment] # the fake, made slow
 
     assert len(rest(reader).naps) == naps
+
+
+@pytest.mark.parametrize(
+    ("interval", "took", "rest_for"), [(1.0, 0.0, 1.0), (1.0, 0.25, 0.75), (1.0, 0.75, 0.75), (0.1, 3.0, 3.0)]
+)
+def test_slow_passes_are_made_less_often(interval: float, took: float, rest_for: float) -> None:
+    """The rhythm holds while a pass takes less than half of it; a slower one is followed by a rest as long as itself."""
+    assert rest_seconds(interval, took) == rest_for
 
 
 def test_a_look_that_fails_is_the_next_pass_s_to_tell() -> None:
