@@ -25,13 +25,27 @@ def look(table: ProcessTable, discovery: Discovery | None, ports: Mapping[str, i
         CollectorError: the process table as a whole can't be read.
     """
     found = discovery.scan() if discovery else ()
-    known = {one.port for one in found if one.network_pid is None}
+    here = [one for one in found if one.network_pid is None]
+    held = {one.port for one in here if one.listening}
+    claimed = {one.port for one in here}
+    contested: set[int] = set()
     trees: dict[str, ProcessTree | None] = {}
     faults: dict[str, Fault] = {}
     for name, port in ports.items():
-        if port not in known:
-            try:
-                trees[name] = table.tree(port)
-            except CollectorError as error:
-                faults[name] = error.fault()
-    return Look(found=found, trees=trees, faults=faults)
+        if port in held:
+            continue
+        try:
+            tree = table.tree(port)
+        except CollectorError as error:
+            faults[name] = error.fault()
+            continue
+        if tree is not None or port not in claimed:
+            trees[name] = tree
+        if tree is not None:
+            contested.add(port)
+    return Look(found=tuple(one for one in found if not _pretends(one, contested)), trees=trees, faults=faults)
+
+
+def _pretends(found: FoundServer, contested: set[int]) -> bool:
+    """Whether it only names the port of a configured server on which another process listens."""
+    return found.network_pid is None and not found.listening and found.port in contested
