@@ -1,146 +1,161 @@
-"""What the agent costs: parse, tick, scrape, CPU, memory. ``python -m benchmarks``; compare within one run only."""
+"""What the agent costs, in one run: ``python -m benchmarks``. Compare figures within a run only, bounds included.
 
-import http.client
-import statistics
+The driver is the tests' double, which answers in half a microsecond: what is measured is the agent's own side.
+"""
+
+import platform
 import subprocess
 import sys
-import threading
+import tempfile
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import psutil
 from prometheus_client.parser import text_string_to_metric_families
 
-from agent.board import Board
-from agent.exporter import render
-from benchmarks.busy_node import PAGE, Clock, busy_board, feed
+from benchmarks import peer
+from benchmarks.costs import Family, cpu_share
+from benchmarks.hot import Timings
+from benchmarks.load import PLAIN, PROMETHEUS, Load, each_second, in_a_row
+from benchmarks.node import COUNT, BusyNode, busy_node
 from benchmarks.pages import page
+from benchmarks.report import figure, p50, p99, section, spread
 from collectors.vllm.page import parse_page
+from tests.program import Program, running
 
-SEQUENTIAL = 500
+IN_A_ROW = 500
 CLIENTS = 50
-SCRAPES_EACH = 20
-REST_SECONDS = 20
-SPEED = "1"
+ROUNDS = 20
+REST_SECONDS = 30
+SETTLE_SECONDS = 15
+REAL_CALL_SECONDS = 12e-6  # median of MemoryInfo on an RTX 4090 with driver 610 (flightlessmango/MangoHud, PR 2104)
+PARSE_LIMITS_MS = {1: 1.5, 16: 12.0}
 
 
 def main() -> int:
-    print(f"python {sys.version.split()[0]}, {psutil.cpu_count()} cores, load {psutil.getloadavg()[0]:.1f}\n")
+    print(f"{platform.machine()}, {psutil.cpu_count()} cores, Python {platform.python_version()}")
+    print(f"{COUNT} GPUs by the driver-level double, {COUNT} vLLM servers, {COUNT * COUNT} processes")
     parsing()
-    in_process()
-    whole_program()
+    with tempfile.TemporaryDirectory(prefix="vramscope-bench-") as folder, busy_node(Path(folder)) as node:
+        hot(node)
+        arguments = ("run", "--config", str(node.config), "--listen", "127.0.0.1:0")
+        with running(*arguments, environment=node.environment) as program:
+            settle(program)
+            at_rest(program)
+            ours = scrapes("the agent", program.base, limits=True)
+            with node.slow_driver(1000):
+                time.sleep(SETTLE_SECONDS)
+                scrapes("the agent while every NVML call takes 1 ms more", program.base, limits=True)
+            static_body(program, Path(folder))
+            beside_nvitop(program, node, ours)
     return 0
 
 
 def parsing() -> None:
-    """What is needed of a page, beside the library's parse of all of it."""
-    for replicas in (1, 16):
+    section("a vLLM page: what is needed of it, beside the library's parse of all of it")
+    for replicas, limit in PARSE_LIMITS_MS.items():
         text = page(replicas)
-        what = f"{len(text) / 1000:.0f} KB ({replicas} replica{'s' * (replicas > 1)})"
         ours = timed(partial(parse_page, text, source="bench"), 100)
         library = timed(partial(parse_all, text), 10)
-        row(f"parse {what}", ours, f"{statistics.median(library) / statistics.median(ours):.0f} x as fast as below")
-        row("  the library's parse of all of it", library)
+        what = f"{len(text) / 1000:.0f} KB, {replicas} replica{'s' * (replicas > 1)}"
+        ratio = f"{p50(library) / p50(ours):.0f} x as fast as below"
+        figure(f"read {what} (p50)", 1000 * p50(ours), "ms", at_most=limit, remark=ratio)
+        figure("  prometheus_client's parser", 1000 * p50(library), "ms")
 
 
 def parse_all(text: str) -> int:
     return sum(len(family.samples) for family in text_string_to_metric_families(text))
 
 
-def in_process() -> None:
-    """Hot figures, back to back in this process."""
-    text = PAGE.read_text()
-    board, clock = busy_board()
-    feed(board, clock)
-    snapshot = board.tick().snapshot
-    series = board.metrics.count(b"\n") - board.metrics.count(b"\n#") - 1
-    print(
-        f"8 GPUs, 8 servers, 64 processes: {series} series, {len(board.metrics):,} bytes, "
-        f"{len(board.metrics_gzip):,} gzip"
-    )
-    row("parse a vLLM page", timed(lambda: parse_page(text, source="bench"), 200), f"{len(text):,} bytes")
-    row("render /metrics", timed(lambda: render(snapshot), 50))
-    row("tick (assemble, render, gzip, JSON)", timed(board.tick, 50))
-    row("tick with 8 pages parsed and 8 devices taken", timed(lambda: cycle(text, board, clock), 50))
+def hot(node: BusyNode) -> None:
+    """CPU back to back, in a process that has the double as its driver."""
+    section("hot CPU, back to back (p50)")
+    command = [sys.executable, "-m", "benchmarks.hot", str(node.config)]
+    done = subprocess.run(command, env=node.environment, stdout=subprocess.PIPE, check=True)
+    timings = msgspec.json.decode(done.stdout, type=Timings)
+    bare, sample = p50(timings.bare), p50(timings.sample)
+    real = COUNT * REAL_CALL_SECONDS
+    figure("memory of 8 GPUs, bare pynvml calls", 1e6 * bare, "us")
+    figure("  the child's pass: announced, checked, as JSON", 1e6 * sample, "us", remark=f"{sample / bare:.1f} x")
+    figure("  ratio with 12 us more a call, as a driver takes", (sample + real) / (bare + real), "x", at_most=2)
+    figure("process lists of 8 GPUs, bare pynvml calls", 1e6 * p50(timings.bare_lists), "us")
+    figure("one turn, all in", 1000 * p50(timings.turns), "ms", at_most=15, remark="the work of a second:")
+    figure("  pass over the devices, read by the agent", 1000 * p50(timings.devices), "ms")
+    figure("  8 servers asked over HTTP and read", 1000 * p50(timings.servers), "ms")
+    figure("  tick: attribute, render, compress, JSON", 1000 * p50(timings.ticks), "ms")
+    figure("a look at the processes, every 5 s", 1000 * p50(timings.looks), "ms")
 
 
-def cycle(text: str, board: Board, clock: Clock) -> None:
-    for _ in range(8):
-        parse_page(text, source="bench")
-    feed(board, clock)
-    board.tick()
+def settle(program: Program) -> None:
+    """Until all servers and devices are read, and caches are filled."""
+    program.until(lambda: program.metrics().count('_bytes{component="kv_used"') == COUNT, seconds=60)
+    time.sleep(SETTLE_SECONDS)
 
 
-def whole_program() -> None:
-    """The program itself beside a simulated node with 8 GPUs."""
-    command = [
-        sys.executable,
-        "-Im",
-        "agent",
-        "demo",
-        "--scenario",
-        "eight",
-        "--speed",
-        SPEED,
-        "--listen",
-        "127.0.0.1:0",
-    ]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    try:
-        assert process.stdout is not None
-        port = int(process.stdout.readline().rpartition(":")[2])
-        time.sleep(5)
-        print(
-            f"\nthe program beside 8 simulated GPUs (the simulation runs in it), {len(scrape(port)):,} bytes a scrape"
-        )
-        at_rest(process.pid)
-        row(f"scrape, 1 client, {SEQUENTIAL} in a row", scrapes(port, SEQUENTIAL))
-        row(f"scrape, {CLIENTS} clients x {SCRAPES_EACH}", crowd(port))
-        memory(process.pid)
-    finally:
-        process.terminate()
-        process.wait()
+def at_rest(program: Program) -> None:
+    section(f"at default rhythms, over {REST_SECONDS} s")
+    family = Family(program.process.pid)
+    for name, meanwhile in meanwhiles(program.base):
+        shares = cpu_share([family], meanwhile)[0]
+        parts = f"agent {shares[0]:.2f}, child {sum(shares[1:]):.2f}"
+        figure(f"CPU, {name}", sum(shares), "% of a core", at_most=2, remark=parts)
 
 
-def at_rest(pid: int) -> None:
-    family = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
-    before = [sum(one.cpu_times()[:2]) for one in family]
-    time.sleep(REST_SECONDS)
-    after = [sum(one.cpu_times()[:2]) for one in family]
-    shares = [100 * (b - a) / REST_SECONDS for a, b in zip(before, after, strict=True)]
-    print(f"  CPU without scrapes: agent {shares[0]:.1f} % of a core, NVML child {shares[1]:.1f} %")
+def meanwhiles(*bases: str) -> list[tuple[str, Callable[[], object]]]:
+    def scraped() -> None:
+        each_second(bases, PROMETHEUS, clients=1, rounds=REST_SECONDS)
+
+    return [("no scrapes", partial(time.sleep, REST_SECONDS)), ("one scrape a second", scraped)]
 
 
-def memory(pid: int) -> None:
-    family = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
-    sizes = [one.memory_info().rss / 2**20 for one in family]
-    print(f"  RSS after load: agent {sizes[0]:.0f} MiB, NVML child {sizes[1]:.0f} MiB")
+def scrapes(what: str, base: str, *, limits: bool = False) -> Load:
+    """One scraper and a crowd, without and with compression; gives the crowd's with compression."""
+    section(f"scrapes of {what}")
+    for name, headers in (("plain", PLAIN), ("as Prometheus asks", PROMETHEUS)):
+        one = in_a_row(base, headers, IN_A_ROW)
+        shown(f"1 client, {IN_A_ROW} in a row, {name}", one, 5 if limits else None)
+        many = each_second([base], headers, clients=CLIENTS, rounds=ROUNDS)
+        shown(f"{CLIENTS} clients, each once a second, {name}", many, 25 if limits else None)
+    return many
 
 
-def scrape(port: int, connection: http.client.HTTPConnection | None = None) -> bytes:
-    connection = connection or http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-    connection.request("GET", "/metrics")
-    return connection.getresponse().read()
+def shown(what: str, load: Load, p99_limit_ms: float | None) -> None:
+    remark = f"{load.answer_bytes:,} bytes" + f", {load.timeouts} never answered" * bool(load.timeouts)
+    spread(what, load.seconds, p99_limit_ms=p99_limit_ms, remark=remark)
 
 
-def scrapes(port: int, count: int) -> list[float]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-    return timed(lambda: scrape(port, connection), count)
+def static_body(program: Program, folder: Path) -> None:
+    body = folder / "body.txt"
+    body.write_bytes(program.get("/metrics").content)
+    with peer.static_body(body) as (base, pid):
+        scrapes("a static body of the same size behind the same HTTP server", base)
+        figure("resident memory", sum(Family(pid).resident_mib()), "MiB")
 
 
-def crowd(port: int) -> list[float]:
-    """All clients at once, each on a connection of its own."""
-    start = threading.Barrier(CLIENTS)
-
-    def client(_: int) -> list[float]:
-        start.wait()
-        return scrapes(port, SCRAPES_EACH)
-
-    with ThreadPoolExecutor(CLIENTS) as pool:
-        return [seconds for each in pool.map(client, range(CLIENTS)) for seconds in each]
+def beside_nvitop(program: Program, node: BusyNode, ours: Load) -> None:
+    """CPU of both in the same seconds, the exporter's scrapes, memory of both after all of it."""
+    installed = peer.install()
+    if installed is None:
+        section(f"{peer.RELEASE} can't be installed here: nothing to hold against")
+    else:
+        with peer.nvitop_exporter(installed, node.environment) as (base, pid):
+            time.sleep(SETTLE_SECONDS)
+            section(f"{peer.RELEASE} in the same seconds on the same double, over {REST_SECONDS} s")
+            families = [Family(program.process.pid), Family(pid)]
+            for name, meanwhile in meanwhiles(program.base, base):
+                mine, theirs = (sum(shares) for shares in cpu_share(families, meanwhile))
+                remark = f"the agent {mine:.2f}: {theirs / mine:.1f} x less"
+                figure(f"CPU, {name}", theirs, "% of a core", remark=remark)
+            load = scrapes(peer.RELEASE, base)
+            ratio = p99(load.seconds) / p99(ours.seconds)
+            figure("scrape p99 of the crowd, against the agent's", ratio, "x", at_least=10)
+            figure("resident memory", sum(families[1].resident_mib()), "MiB")
+    section("resident memory of the agent, after all scrapes")
+    sizes = Family(program.process.pid).resident_mib()
+    figure("agent and NVML child", sum(sizes), "MiB", at_most=80, remark=" + ".join(f"{size:.1f}" for size in sizes))
 
 
 def timed(action: Callable[[], object], count: int) -> list[float]:
@@ -150,12 +165,6 @@ def timed(action: Callable[[], object], count: int) -> list[float]:
         action()
         durations.append(time.perf_counter() - started)
     return durations
-
-
-def row(what: str, seconds: Sequence[float], remark: str = "") -> None:
-    ordered = sorted(seconds)
-    p50, p99 = statistics.median(ordered), ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]
-    print(f"  {what:<46} p50 {1000 * p50:8.2f} ms   p99 {1000 * p99:8.2f} ms   {remark}")
 
 
 if __name__ == "__main__":
