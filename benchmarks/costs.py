@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable
 
 import psutil
-from msgspec import Struct
 
 
 class Family:

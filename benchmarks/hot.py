@@ -49,9 +49,9 @@ class Line(msgspec.Struct, frozen=True):
 
 
 def main() -> None:
-    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as parent:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, bufsize=0) as parent:
         assert parent.stdin is not None
-        write = parent.stdin.raw.write
+        write = parent.stdin.write
         timings = samples(write)
         asyncio.run(whole_turns(Path(sys.argv[1]), write, timings))
     print(json.dumps(msgspec.to_builtins(timings)))
@@ -81,9 +81,13 @@ def passes(
     driver: PynvmlDriver, write: Callable[[bytes], object], *, processes_interval_seconds: float
 ) -> Callable[[], bytes]:
     """One pass as the child makes it: each call announced, the result written as a line."""
+
+    def announce(step: str) -> None:
+        write(f"@{step}\n".encode())
+
     reader = Passes(
         driver,
-        announce=lambda step: write(f"@{step}\n".encode()),
+        announce=announce,
         clock=time.monotonic,
         processes_interval_seconds=processes_interval_seconds,
     )

@@ -87,7 +87,7 @@ def in_a_row(url: str, headers: Mapping[str, str], count: int) -> Load:
 
 
 def each_second(urls: Sequence[str], headers: Mapping[str, str], *, clients: int, rounds: int) -> Load:
-    """So many clients of each URL, each of which scrapes once a second, at its own moment as Prometheus spreads them."""
+    """So many clients of each URL; each scrapes once a second, at a moment of its own as Prometheus spreads them."""
 
     async def client(scraper: Scraper, first: float) -> None:
         for number in range(rounds):

@@ -1,4 +1,4 @@
-"""A node for the whole program: 8 GPUs by the driver-level double, 8 servers in processes of their own, 64 processes."""
+"""A node for the whole program: 8 GPUs by the driver-level double, 8 servers in their own processes, 64 in all."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""What the agent is held against: nvitop-exporter on the same double, and a static body behind the agent's own server."""
+"""What the agent is held against: nvitop-exporter on the same double, and a static body behind its own server."""
 
 import socket
 import subprocess

@@ -41,21 +41,24 @@ class _Connection(asyncio.Protocol):
         self._transport.write(self._known[data.split(b" ", 2)[1]])
 
 
-async def serve(children: int) -> None:
-    loop = asyncio.get_running_loop()
-    known = answers()
-    server = await loop.create_server(lambda: _Connection(known), "127.0.0.1", 0)
+def main() -> None:
     idle = [
         subprocess.Popen(["VLLM::EngineCore", CHILD_SECONDS], executable="/bin/sleep", stdin=subprocess.DEVNULL)
-        for _ in range(children)
+        for _ in range(int(sys.argv[1]))
     ]
-    pids = [os.getpid(), *(child.pid for child in idle)]
-    print(json.dumps({"port": server.sockets[0].getsockname()[1], "pids": pids}), flush=True)
-    await loop.run_in_executor(None, sys.stdin.read)
+    asyncio.run(serve([os.getpid(), *(child.pid for child in idle)]))
     for child in idle:
         child.kill()
         child.wait()
 
 
+async def serve(pids: list[int]) -> None:
+    loop = asyncio.get_running_loop()
+    known = answers()
+    server = await loop.create_server(lambda: _Connection(known), "127.0.0.1", 0)
+    print(json.dumps({"port": server.sockets[0].getsockname()[1], "pids": pids}), flush=True)
+    await loop.run_in_executor(None, sys.stdin.read)
+
+
 if __name__ == "__main__":
-    asyncio.run(serve(int(sys.argv[1])))
+    main()

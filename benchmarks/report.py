@@ -2,6 +2,7 @@
 
 import statistics
 from collections.abc import Sequence
+from pathlib import Path
 
 
 def section(title: str) -> None:
@@ -10,14 +11,12 @@ def section(title: str) -> None:
 
 def conditions() -> str:
     """How busy the machine was: figures of a busy one are upper bounds."""
-    with open("/proc/loadavg", encoding="ascii") as file:
-        load = file.read().split()[0]
+    load = Path("/proc/loadavg").read_text(encoding="ascii").split()[0]
     try:
-        with open("/proc/pressure/cpu", encoding="ascii") as file:
-            waiting = file.readline().split("avg10=")[1].split()[0]
+        pressure = Path("/proc/pressure/cpu").read_text(encoding="ascii")
     except OSError:
         return f"load {load}"
-    return f"load {load}, {waiting} % of the last 10 s somebody waited for a CPU"
+    return f"load {load}; somebody waited for a CPU in {pressure.split('avg10=')[1].split()[0]} % of the last 10 s"
 
 
 def p50(seconds: Sequence[float]) -> float:

@@ -5,6 +5,7 @@ or with something that is not HTTP. A key is sent to the configured host only an
 """
 
 import asyncio
+import contextlib
 import socket
 import ssl
 import zlib
@@ -14,6 +15,7 @@ import httpx
 from msgspec import Struct
 
 from collectors.errors import CollectorError, Refused, Unreachable, Unreadable
+from collectors.http_streams import StreamTransport
 
 MAX_BYTES = 8 * 1024 * 1024
 _HEADERS = {"Accept": "text/plain, application/json", "Accept-Encoding": "identity", "User-Agent": "vramscope"}
@@ -55,16 +57,7 @@ class Endpoint:
         self._deadline_seconds = deadline_seconds
         self._max_bytes = max_bytes
         self._api_key = api_key
-        self._client = httpx.AsyncClient(
-            transport=transport,
-            verify=_tls(self._base),
-            trust_env=False,
-            follow_redirects=False,
-            # Connecting and TLS have to give up before the total deadline cancels them: cancelled, they leak a socket.
-            timeout=httpx.Timeout(deadline_seconds, connect=deadline_seconds / 2.5),
-            headers=_HEADERS,
-            limits=httpx.Limits(max_connections=4, max_keepalive_connections=1, keepalive_expiry=4.0),
-        )
+        self._transport = transport or StreamTransport(connect_seconds=deadline_seconds)
 
     def __repr__(self) -> str:
         return f"Endpoint({self.url!r})"
@@ -102,7 +95,7 @@ class Endpoint:
             raise _translated(url, exc) from exc
 
     async def aclose(self) -> None:
-        await self._client.aclose()
+        await self._transport.aclose()
 
     def _join(self, path: str) -> httpx.URL:
         return self._base.copy_with(path=self._base.path.rstrip("/") + path)
@@ -128,7 +121,8 @@ class Endpoint:
 
     async def _request(self, url: httpx.URL, *, key: bool) -> Answer | httpx.URL:
         headers = {"Authorization": f"Bearer {self._api_key}"} if key and self._api_key is not None else {}
-        async with self._client.stream("GET", url, headers=headers) as response:
+        request = httpx.Request("GET", url, headers=_HEADERS | headers)
+        async with contextlib.aclosing(await self._transport.handle_async_request(request)) as response:
             if response.status_code in _REDIRECTS and "location" in response.headers:
                 return _resolved(url, response.headers["location"])
             _check_status(url, response.status_code)
@@ -172,11 +166,6 @@ def parse_base_url(text: str) -> httpx.URL:
     if not absolute or url.query or url.fragment:
         raise ValueError(f"{text!r} is not the URL of a server; expected the form http://HOST:PORT")
     return url
-
-
-def _tls(url: httpx.URL) -> ssl.SSLContext:
-    """The host's own trust store for https. Plain http never uses its context: one without a store costs 30 ms less."""
-    return ssl.create_default_context() if url.scheme == "https" else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 async def _decoded(url: httpx.URL, response: httpx.Response, max_bytes: int) -> AsyncIterator[bytes]:

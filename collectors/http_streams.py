@@ -1,0 +1,192 @@
+"""HTTP/1.1 to one server over asyncio's streams and h11, on one connection that is kept for the next request.
+
+httpx's own transport takes several times the CPU for a request, which was the largest cost beside many servers.
+"""
+
+import asyncio
+import contextlib
+import ipaddress
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import h11
+import httpx
+
+KEEP_SECONDS = 4.0  # servers close what was idle for 5 s and more
+READ_BYTES = 65536
+
+OpenSocket = Callable[[socket.AddressFamily], Awaitable[socket.socket]]
+
+
+async def open_socket(family: socket.AddressFamily) -> socket.socket:
+    """A TCP socket in our own network, not blocking."""
+    opened = socket.socket(family, socket.SOCK_STREAM)
+    opened.setblocking(False)
+    return opened
+
+
+class StreamTransport(httpx.AsyncBaseTransport):
+    """Raises httpx's transport errors, their causes kept. ``connect_seconds`` is for connecting and TLS; deadlines of
+    the rest are the caller's: cancelled at any point, it leaves no socket behind.
+    """
+
+    def __init__(self, *, connect_seconds: float, open_socket: OpenSocket = open_socket) -> None:
+        self._connect_seconds = connect_seconds
+        self._open_socket = open_socket
+        self._tls: ssl.SSLContext | None = None
+        self._idle: _Connection | None = None
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        connection = self._take_idle() or await self._open(request.url)
+        with connection.aborted_on_error():
+            head = await connection.ask(request)
+        return httpx.Response(head.status_code, headers=head.headers.raw_items(), stream=_Body(connection, self._keep))
+
+    async def aclose(self) -> None:
+        if self._idle is not None:
+            self._idle.abort()
+            self._idle = None
+
+    def _take_idle(self) -> "_Connection | None":
+        idle, self._idle = self._idle, None
+        if idle is None or idle.is_usable():
+            return idle
+        idle.abort()
+        return None
+
+    def _keep(self, connection: "_Connection") -> None:
+        if self._idle is None and connection.is_reusable():
+            self._idle = connection
+        else:
+            connection.abort()
+
+    async def _open(self, url: httpx.URL) -> "_Connection":
+        """Connect to the first address of the host that takes it."""
+        port = url.port or {"http": 80, "https": 443}[url.scheme]
+        try:
+            async with asyncio.timeout(self._connect_seconds):
+                connected = await self._connected(url.host, port)
+                return _Connection(*await self._streams(connected, url))
+        except TimeoutError as exc:
+            raise httpx.ConnectTimeout("") from exc
+        except (OSError, ValueError) as exc:
+            raise httpx.ConnectError(str(exc)) from exc
+
+    async def _connected(self, host: str, port: int) -> socket.socket:
+        failed: OSError = OSError(f"{host} has no address")
+        for family, address in await _addresses(host, port):
+            opened = await self._open_socket(family)
+            try:
+                await asyncio.get_running_loop().sock_connect(opened, address)
+            except OSError as exc:
+                opened.close()
+                failed = exc
+            except BaseException:
+                opened.close()
+                raise
+            else:
+                return opened
+        raise failed
+
+    async def _streams(
+        self, connected: socket.socket, url: httpx.URL
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        if url.scheme == "http":
+            return await asyncio.open_connection(sock=connected)
+        if self._tls is None:
+            self._tls = ssl.create_default_context()  # the host's own trust store
+        return await asyncio.open_connection(sock=connected, ssl=self._tls, server_hostname=url.host)
+
+
+class _Connection:
+    """One connection, one request at a time."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._state = h11.Connection(h11.CLIENT)
+        self._idle_until = 0.0
+
+    async def ask(self, request: httpx.Request) -> h11.Response:
+        """Send the request, which has no body, and give the head of the answer."""
+        head = h11.Request(method=request.method, target=request.url.raw_path, headers=request.headers.raw)
+        self._writer.write((self._state.send(head) or b"") + (self._state.send(h11.EndOfMessage()) or b""))
+        while not isinstance(event := await self._next(), h11.Response):
+            pass  # 100 Continue and its like
+        return event
+
+    async def part(self) -> bytes | None:
+        """The next piece of the body, None at its end."""
+        event = await self._next()
+        return bytes(event.data) if isinstance(event, h11.Data) else None
+
+    async def _next(self) -> h11.Event:
+        with _translated():
+            while isinstance(event := self._state.next_event(), type):  # it needs more to make an event
+                data = await self._reader.read(READ_BYTES)
+                if not data and self._state.their_state is h11.SEND_RESPONSE:
+                    raise httpx.RemoteProtocolError("the server disconnected without an answer")
+                self._state.receive_data(data)
+        return event
+
+    def is_reusable(self) -> bool:
+        """Whether its answer came whole and another request may follow; if so it is idle from now on."""
+        if self._state.our_state is not h11.DONE or self._state.their_state is not h11.DONE:
+            return False
+        self._state.start_next_cycle()
+        self._idle_until = asyncio.get_running_loop().time() + KEEP_SECONDS
+        return True
+
+    def is_usable(self) -> bool:
+        """Whether the server has neither closed it nor is about to."""
+        open_ = not self._reader.at_eof() and not self._writer.is_closing() and self._reader.exception() is None
+        return open_ and asyncio.get_running_loop().time() < self._idle_until
+
+    def abort(self) -> None:
+        self._writer.transport.abort()
+
+    @contextlib.contextmanager
+    def aborted_on_error(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self.abort()
+            raise
+
+
+class _Body(httpx.AsyncByteStream):
+    def __init__(self, connection: _Connection, keep: Callable[[_Connection], None]) -> None:
+        self._connection = connection
+        self._keep = keep
+
+    def __aiter__(self) -> "_Body":
+        return self
+
+    async def __anext__(self) -> bytes:
+        part = await self._connection.part()
+        if part is None:
+            raise StopAsyncIteration
+        return part
+
+    async def aclose(self) -> None:
+        self._keep(self._connection)
+
+
+async def _addresses(host: str, port: int) -> list[tuple[socket.AddressFamily, Any]]:
+    with contextlib.suppress(ValueError):
+        version = ipaddress.ip_address(host).version
+        return [(socket.AF_INET6 if version == 6 else socket.AF_INET, (host, port))]
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [(family, address) for family, _, _, _, address in found]
+
+
+@contextlib.contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except h11.RemoteProtocolError as exc:
+        raise httpx.RemoteProtocolError(str(exc)) from exc
+    except OSError as exc:
+        raise httpx.ReadError(str(exc)) from exc
