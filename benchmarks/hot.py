@@ -19,8 +19,8 @@ import pynvml
 from agent.app import Agent
 from agent.settings import load_settings
 from benchmarks.node import COUNT
-from collectors.nvml.child import Passes
-from collectors.nvml.driver import PynvmlDriver
+from collectors.nvml.binding import PynvmlDriver
+from collectors.nvml.passes import Passes
 from collectors.readings import NodeReading
 from collectors.run import Outcome, run
 
@@ -59,7 +59,7 @@ def main() -> None:
 
 def samples(write: Callable[[bytes], object]) -> Timings:
     """The driver's bare calls through pynvml, and a pass of the child over the same devices."""
-    driver = PynvmlDriver()
+    driver = PynvmlDriver(Path("/proc"))
     driver.start()
     handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(COUNT)]
 
@@ -103,7 +103,7 @@ def passes(
 async def whole_turns(config: Path, write: Callable[[bytes], object], timings: Timings) -> None:
     """Turns of the agent as wired, with models read and processes known, as after a minute."""
     agent = Agent(load_settings(config))
-    driver = PynvmlDriver()
+    driver = PynvmlDriver(Path("/proc"))
     driver.start()
     one = passes(driver, write, processes_interval_seconds=5.0)
     decoder = msgspec.json.Decoder(Line)

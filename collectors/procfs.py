@@ -1,17 +1,21 @@
 """The processes behind a server's port: who listens there, all its descendants, and their titles without secrets."""
 
 import contextlib
+import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Protocol
 
-import psutil
-
-from collectors.discovery.sockets import parse_table
-from collectors.errors import Refused
+from collectors.discovery.sockets import held_sockets, parse_table
+from collectors.discovery.table import Process, children_of, command_line, family, words
+from collectors.discovery.table import ProcessTable as Table
+from collectors.errors import Refused, Unreadable
 from collectors.readings import ProcessTree, ServerProcess
+
+IN_A_ROW_SECONDS = 0.5
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 _MAX_ARGV_LENGTH = 65536
 _MAX_TITLE_LENGTH = 4096
@@ -33,39 +37,100 @@ class ProcessTable(Protocol):
 
 
 class HostProcesses:
-    """The real process table. Sockets are only scanned while the listener of a port is not known or has ended."""
+    """The real process table; blocks for some milliseconds. Ports asked for in a row are answered from one reading.
+
+    Sockets are only scanned while the listener of a port is not known or has ended.
+    """
 
     def __init__(self, *, proc: Path = Path("/proc"), clock: Callable[[], float] = time.monotonic) -> None:
         self._proc = proc
         self._clock = clock
-        self._listeners: dict[int, psutil.Process] = {}
+        self._table = Table(proc=proc, is_marked=lambda _: False)
+        self._booted_at = boot_time(proc)
+        self._read_at = float("-inf")
+        self._processes: Mapping[int, Process] = {}
+        self._children: dict[int, list[Process]] = {}
+        self._listening: dict[int, set[str]] | None = None  # inodes by port, once they are needed
+        self._listeners: dict[int, Process] = {}
+        self._described: dict[Process, ServerProcess] = {}
 
     def tree(self, port: int) -> ProcessTree | None:
         """The listener of a TCP port of this host and its descendants, or None.
 
         Raises:
             Refused: somebody listens, but we may not see who.
+            Unreadable: there is no process table.
         """
         at = self._clock()
         try:
+            self._refresh(at)
             listener = self._listener(port)
-            if listener is None:
-                return None
-            family = [listener, *listener.children(recursive=True)]
-        except psutil.NoSuchProcess:
-            self._listeners.pop(port, None)
+        except OSError as exc:
+            raise Unreadable("no_proc", f"{self._proc}: can't list processes: {exc.strerror}; is it mounted?") from exc
+        if listener is None:
             return None
-        except psutil.AccessDenied as exc:
-            raise _no_permission(port) from exc
-        processes = tuple(_described(family))
-        return ProcessTree(at=at, processes=processes) if processes else None
+        processes = tuple(map(self._as_shown, family(self._children, listener)))
+        return ProcessTree(at=at, processes=processes)
 
-    def _listener(self, port: int) -> psutil.Process | None:
+    def _refresh(self, at: float) -> None:
+        if at - self._read_at < IN_A_ROW_SECONDS:
+            return
+        self._processes = self._table.read()
+        self._read_at = at
+        self._children = children_of(self._processes)
+        self._listening = None
+        alive = set(self._processes.values())
+        self._described = {process: shown for process, shown in self._described.items() if process in alive}
+
+    def _listener(self, port: int) -> Process | None:
+        """The known one while it lives; else the oldest that holds the socket: API servers share their parent's."""
         known = self._listeners.pop(port, None)
-        listener = known if known is not None and _is_alive(known) else _find_listener(self._proc, port)
-        if listener is not None:
-            self._listeners[port] = listener
-        return listener
+        found = self._processes.get(known.pid) if known is not None else None
+        if known is None or found is None or found.started_ticks != known.started_ticks:
+            found = min(self._holders(port), key=lambda process: (process.started_ticks, process.pid), default=None)
+        if found is not None:
+            self._listeners[port] = found
+        return found
+
+    def _holders(self, port: int) -> list[Process]:
+        """The processes that hold a socket which listens on the port."""
+        if self._listening is None:
+            self._listening = _listening(self._proc)
+        inodes = self._listening.get(port)
+        if not inodes:
+            return []
+        holders = [process for process in self._processes.values() if not inodes.isdisjoint(self._held(process.pid))]
+        if not holders:
+            raise _no_permission(port)
+        return holders
+
+    def _held(self, pid: int) -> set[str]:
+        """Sockets of a process; none where we may not look, or it has ended."""
+        try:
+            return held_sockets(pid, proc=self._proc)
+        except OSError:
+            return set()
+
+    def _as_shown(self, process: Process) -> ServerProcess:
+        """Its command line, read once for every change of it; the bare name where that is hidden from us or empty."""
+        shown = self._described.get(process)
+        if shown is None:
+            title = ""
+            with contextlib.suppress(OSError):
+                title = redact(words(command_line(process.pid, proc=self._proc)))
+            started_at = self._booted_at + process.started_ticks / TICKS_PER_SECOND
+            shown = ServerProcess(pid=process.pid, started_at=started_at, title=title or process.name)
+            self._described[process] = shown
+        return shown
+
+
+def boot_time(proc: Path) -> float:
+    """Seconds since the epoch, as psutil counts start times; 0 where it is not told."""
+    try:
+        lines = (proc / "stat").read_bytes().splitlines()
+        return next(float(line.split()[1]) for line in lines if line.startswith(b"btime "))
+    except (OSError, ValueError, IndexError, StopIteration):
+        return 0.0
 
 
 def redact(argv: Iterable[str]) -> str:
@@ -104,59 +169,17 @@ def _is_secret(name: str) -> bool:
     return not _SECRET_WORDS.isdisjoint(words)
 
 
-def _find_listener(proc: Path, port: int) -> psutil.Process | None:
-    """The oldest process that holds the listening socket: API servers share the one their parent opened.
-
-    psutil's own list names one holder of a shared socket, the youngest.
-    """
-    sockets = {f"socket:[{inode}]" for inode in _listening_inodes(proc, port)}
-    if not sockets:
-        return None
-    holders = [psutil.Process(pid) for pid in psutil.pids() if not sockets.isdisjoint(_open_files(proc, pid))]
-    if not holders:
-        raise _no_permission(port)
-    return min(holders, key=lambda process: (process.create_time(), process.pid))
-
-
-def _listening_inodes(proc: Path, port: int) -> Iterator[str]:
-    """Inodes of the sockets that listen on a port."""
+def _listening(proc: Path) -> dict[int, set[str]]:
+    """Inodes of the sockets that listen, by port."""
+    found: dict[int, set[str]] = {}
     for name in ("tcp", "tcp6"):
         with contextlib.suppress(FileNotFoundError), (proc / "net" / name).open("rb") as table:
             table.readline()
-            yield from (one.inode for one in parse_table(table) if one.port == port)
-
-
-def _open_files(proc: Path, pid: int) -> Iterator[str]:
-    """What the descriptors of a process stand for; nothing where we may not look, or it has ended."""
-    try:
-        descriptors = list((proc / str(pid) / "fd").iterdir())
-    except OSError:
-        return
-    for descriptor in descriptors:
-        with contextlib.suppress(OSError):
-            yield str(descriptor.readlink())
+            for one in parse_table(table):
+                found.setdefault(one.port, set()).add(one.inode)
+    return found
 
 
 def _no_permission(port: int) -> Refused:
     remedy = "run vramscope as root or with CAP_SYS_PTRACE, in a container also with the host's pid namespace"
     return Refused("permission", f"which process listens on port {port} is hidden from us; {remedy}")
-
-
-def _is_alive(process: psutil.Process) -> bool:
-    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-
-
-def _described(family: list[psutil.Process]) -> Iterator[ServerProcess]:
-    for process in family:
-        try:
-            yield ServerProcess(pid=process.pid, started_at=process.create_time(), title=_title(process))
-        except psutil.NoSuchProcess:
-            continue
-
-
-def _title(process: psutil.Process) -> str:
-    """The command line; the bare name where that is hidden from us."""
-    try:
-        return redact(process.cmdline()) or process.name()
-    except psutil.AccessDenied:
-        return process.name()

@@ -4,7 +4,6 @@ A URL is only made of a socket that a process of the found server itself listens
 a note that names the missing privilege, never in an error.
 """
 
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -24,13 +23,12 @@ from collectors.discovery.version import package_version
 from collectors.discovery.view import ProcessView
 from collectors.errors import Unreadable
 from collectors.netns import can_enter
-from collectors.procfs import redact
+from collectors.procfs import TICKS_PER_SECOND, boot_time, redact
 from collectors.readings import FoundServer, ProcessTree, ServerProcess
 
 MAX_SETTINGS_BYTES = 64 * 1024
 MAX_SERVERS = 256  # anybody may start processes that look like one
 MAX_PROCESSES = 1024  # of one server
-TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _NO_FLAGS = "its flags are not known: it has overwritten its command line, and no process above it shows them"
 
 
@@ -73,7 +71,7 @@ class HostDiscovery:
         self._may_enter = may_enter
         self._marks = tuple(mark for engine in engines.values() for mark in engine.marks)
         self._table = ProcessTable(proc=proc, is_marked=self._is_marked)
-        self._booted_at = _boot_time(proc)
+        self._booted_at = boot_time(proc)
         self._candidates: dict[int, _Candidate] = {}
         self._facts: dict[tuple[int, int], _Facts] = {}
 
@@ -235,12 +233,3 @@ def _distinct(servers: Iterable[FoundServer]) -> tuple[FoundServer, ...]:
         place = (server.url, server.network_pid) if server.url else server.tree.processes[0].pid
         kept.setdefault(place, server)
     return tuple(kept.values())
-
-
-def _boot_time(proc: Path) -> float:
-    """Seconds since the epoch, as psutil counts start times; 0 where it is not told."""
-    try:
-        lines = (proc / "stat").read_bytes().splitlines()
-        return next(float(line.split()[1]) for line in lines if line.startswith(b"btime "))
-    except (OSError, ValueError, IndexError, StopIteration):
-        return 0.0

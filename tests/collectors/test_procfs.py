@@ -130,9 +130,23 @@ def test_a_known_listener_is_kept_while_it_lives() -> None:
         assert HostProcesses().tree(port) is None
 
 
+def test_ports_asked_for_in_a_row_are_answered_from_one_reading() -> None:
+    """A process that ended within half a second of it is still shown: one reading serves all servers of a node."""
+    now = 0.0
+    table = HostProcesses(clock=lambda: now)
+    with serving() as (_, port):
+        eventually(lambda: HostProcesses().tree(port), 3)
+        assert table.tree(port) is not None
+    now = 0.4
+    assert table.tree(port) is not None
+    now = 0.6
+    assert table.tree(port) is None
+
+
 def test_another_process_on_the_port_is_found_after_the_first_ended() -> None:
-    """The end of the known listener makes the sockets be looked at again."""
-    table = HostProcesses()
+    """The end of the known listener makes the sockets be looked at again, half a second later at most."""
+    clock = iter(range(1_000_000))
+    table = HostProcesses(clock=lambda: next(clock))
     with serving() as (first, port):
         eventually(lambda: table.tree(port), 3)
     assert table.tree(port) is None
