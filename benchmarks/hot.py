@@ -21,6 +21,7 @@ from agent.settings import load_settings
 from benchmarks.node import COUNT
 from collectors.nvml.binding import PynvmlDriver
 from collectors.nvml.passes import Passes
+from collectors.nvml.step import Step
 from collectors.readings import NodeReading
 from collectors.run import Outcome, run
 
@@ -81,9 +82,10 @@ def passes(
     driver: PynvmlDriver, write: Callable[[bytes], object], *, processes_interval_seconds: float
 ) -> Callable[[], bytes]:
     """One pass as the child makes it: each call announced, the result written as a line."""
+    where = Step.make()
 
     def announce(step: str) -> None:
-        write(f"@{step}\n".encode())
+        where.enter(step, time.monotonic())
 
     reader = Passes(
         driver,

@@ -1,10 +1,9 @@
 """The process that calls NVML: ``python -Im collectors.nvml.child``. Its parent is ``collectors.nvml.source``.
 
-Writes lines to stdout. ``@CALL [DEVICE]`` stands before each call, so that the parent knows what hung, and ``@rest
-SECONDS`` before a pause; a JSON line holds one pass as ``{"reading": NodeReading}``, an error that the driver reported
-as ``{"xid": XidEvent}``, at any moment, or ``{"fault": Fault}`` before the process ends because no pass is possible.
-Imports only the standard library and pynvml (the simulated driver on demand). Times are CLOCK_MONOTONIC, which all
-processes of a host share.
+Writes JSON lines to stdout: one pass as ``{"reading": NodeReading}``, an error that the driver reported as
+``{"xid": XidEvent}``, at any moment, or ``{"fault": Fault}`` before it ends because no pass is possible. Enters
+the step it is in before each call, so that the parent knows what hung. Imports only the standard library and pynvml
+(the simulated driver on demand). Times are CLOCK_MONOTONIC, which all processes of a host share.
 """
 
 import argparse
@@ -23,6 +22,7 @@ from collectors.nvml.binding import PynvmlDriver
 from collectors.nvml.driver import Driver, NvmlFault
 from collectors.nvml.events import XidEvents
 from collectors.nvml.passes import Passes, no_events, rest_seconds
+from collectors.nvml.step import Step
 
 PR_SET_PDEATHSIG = 1
 
@@ -53,6 +53,7 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="collectors.nvml.child", allow_abbrev=False)
+    parser.add_argument("--step", type=int, required=True, metavar="DESCRIPTOR", help="where to enter the step")
     parser.add_argument("--memory-interval", type=float, required=True, help="seconds")
     parser.add_argument("--processes-interval", type=float, required=True, help="seconds")
     parser.add_argument("--skip", type=int, action="append", default=[], metavar="INDEX", help="leave this GPU out")
@@ -65,8 +66,10 @@ def _arguments() -> argparse.Namespace:
 def _run(arguments: argparse.Namespace, write: Callable[[str], None], *, alive: Callable[[], bool]) -> None:
     """Pass after pass while the parent lives."""
 
-    def announce(step: str) -> None:
-        write(f"@{step}")
+    step = Step(arguments.step)
+
+    def announce(entered: str) -> None:
+        step.enter(entered, time.monotonic())
 
     def report(uuid: str, xid: int) -> None:
         with contextlib.suppress(BrokenPipeError):

@@ -1,6 +1,7 @@
 """One life of the child process that calls NVML, seen from the agent: its messages, its silence, its end."""
 
 import asyncio
+import contextlib
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from collectors.nvml import faults
+from collectors.nvml.step import Step
 from collectors.readings import Fault, NodeReading, XidEvent
 
 LINE_LIMIT_BYTES = 2**20
@@ -23,24 +25,27 @@ class _Line(msgspec.Struct, frozen=True):
 
 
 class Child:
-    """A running child. ``call`` and ``index`` name what it is in: an NVML call, on which device; or its rest."""
+    """A running child. ``call`` and ``index`` name what it hung in: an NVML call, on which device."""
 
     def __init__(
         self,
         process: subprocess.Popen[bytes],
         reader: asyncio.StreamReader,
         transport: asyncio.ReadTransport,
+        step: Step,
         *,
         deadline_seconds: float,
     ) -> None:
         self._process = process
         self._reader = reader
         self._transport = transport
+        self._step = step
         self._deadline_seconds = deadline_seconds
         self._decoder = msgspec.json.Decoder(_Line)
+        self._started_at = asyncio.get_running_loop().time()
+        self._due = self._started_at + deadline_seconds
         self.call = "init"
         self.index: int | None = None
-        self._wait(deadline_seconds * START_PATIENCE)
 
     @classmethod
     async def start(
@@ -51,7 +56,12 @@ class Child:
         Raises:
             OSError: the host has no room for a process.
         """
-        process = _spawn(arguments, environment)
+        step = Step.make()
+        try:
+            process = _spawn([f"--step={step.descriptor}", *arguments], environment, step.descriptor)
+        except OSError:
+            step.close()
+            raise
         reader = asyncio.StreamReader(limit=LINE_LIMIT_BYTES)
         try:
             transport, _ = await asyncio.get_running_loop().connect_read_pipe(
@@ -59,8 +69,9 @@ class Child:
             )
         except asyncio.CancelledError:
             process.kill()
+            step.close()
             raise
-        return cls(process, reader, transport, deadline_seconds=deadline_seconds)
+        return cls(process, reader, transport, step, deadline_seconds=deadline_seconds)
 
     @property
     def alive(self) -> bool:
@@ -73,46 +84,57 @@ class Child:
         Raises:
             TimeoutError: the call that ``call`` and ``index`` name has not returned within its deadline.
         """
-        while True:
-            try:
-                async with asyncio.timeout_at(self._due):
-                    line = await self._reader.readline()
-            except ValueError:
-                return _fault(faults.PROTOCOL, f"over {LINE_LIMIT_BYTES} bytes")
-            if not line.endswith(b"\n"):
-                return _fault(faults.CHILD_DIED, await self._end())
-            try:
-                if not line.startswith(b"@"):
-                    return self._message(line)
-                self._enter(*line[1:].decode("ascii").split())
-            except (ValueError, TypeError, RecursionError) as error:
-                return _fault(faults.PROTOCOL, str(error))
+        try:
+            while (line := await self._line()) is None:
+                pass
+            return self._message(line) if line.endswith(b"\n") else _fault(faults.CHILD_DIED, await self._end())
+        except (ValueError, TypeError, RecursionError) as error:
+            return _fault(faults.PROTOCOL, str(error))
+
+    async def _line(self) -> bytes | None:
+        """None: it is silent, but has not been in its step for too long.
+
+        Raises:
+            TimeoutError: a call has not returned within its deadline.
+            ValueError: a line is too long, or the step makes no sense.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(self._due):
+                return await self._complete_line()
+        self._due = self._deadline()
+        if self._due <= asyncio.get_running_loop().time():
+            raise TimeoutError
+        return None
+
+    async def _complete_line(self) -> bytes:
+        try:
+            return await self._reader.readline()
+        except ValueError:
+            raise ValueError(f"over {LINE_LIMIT_BYTES} bytes") from None
+
+    def _deadline(self) -> float:
+        """When the step that it is in must be over; before its first, it starts."""
+        words, since = self._step.read()
+        self.call, argument = (words or ["init"])[0], words[1] if len(words) == 2 else None
+        self.index = None
+        patience = self._deadline_seconds * (START_PATIENCE if self.call == "init" else 1)
+        if self.call == "rest" and argument is not None:
+            patience += float(argument)
+        elif argument is not None:
+            self.index = int(argument.partition(":")[0])
+        return (since if words else self._started_at) + patience
 
     async def stop(self) -> None:
         """End the process, with force if needed; one that the driver holds is left behind rather than waited for."""
         self._transport.close()
+        self._step.close()
         for number in (signal.SIGTERM, signal.SIGKILL):
             if self.alive:
                 self._process.send_signal(number)
                 await self._gone(END_SECONDS)
 
-    def _enter(self, call: str, argument: str | None = None) -> None:
-        self.call, self.index = call, None
-        patience = self._deadline_seconds * (START_PATIENCE if call == "init" else 1)
-        if call == "rest" and argument is not None:
-            patience += float(argument)
-        elif argument is not None:
-            self.index = int(argument.partition(":")[0])
-        self._wait(patience)
-
-    def _wait(self, seconds: float) -> None:
-        """From now. Errors that the driver reports from another thread do not prolong it."""
-        self._due = asyncio.get_running_loop().time() + seconds
-
     def _message(self, line: bytes) -> NodeReading | XidEvent | Fault:
         message = self._decoder.decode(line)
-        if message.reading is not None:
-            self._wait(self._deadline_seconds)
         return (
             message.reading
             or message.xid
@@ -133,10 +155,10 @@ class Child:
                 await asyncio.sleep(0.01)
 
 
-def _spawn(arguments: Sequence[str], environment: Mapping[str, str] | None) -> subprocess.Popen[bytes]:
+def _spawn(arguments: Sequence[str], environment: Mapping[str, str] | None, descriptor: int) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-Im", "collectors.nvml.child", *arguments]
     return subprocess.Popen(  # noqa: S603 - this program, with its own arguments
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=environment
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=environment, pass_fds=(descriptor,)
     )
 
 

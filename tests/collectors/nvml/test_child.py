@@ -11,6 +11,7 @@ import pytest
 from collectors.nvml import faults
 from collectors.nvml.driver import Health, HostFigures, Identity, Memory, NvmlFault, Place
 from collectors.nvml.passes import Passes
+from collectors.nvml.step import Step
 from tests.collectors.nvml.node import MIB
 
 
@@ -208,6 +209,7 @@ def test_child_is_small() -> None:
         "collectors.nvml.faults",
         "collectors.nvml.memory",
         "collectors.nvml.passes",
+        "collectors.nvml.step",
         "collectors.nvml.xids",
         "pynvml",
     ]
@@ -216,10 +218,12 @@ def test_child_is_small() -> None:
 def test_child_ends_when_nobody_listens(tmp_path: Path) -> None:
     """A child whose output is closed ends by itself, quietly."""
     (tmp_path / "node.state").write_text("driver 580.95.05\n")
+    step = Step.make()
     command = [sys.executable, "-Im", "collectors.nvml.child", "--memory-interval=0.01", "--processes-interval=1"]
+    command += [f"--step={step.descriptor}", f"--simulated={tmp_path / 'node.state'}"]
 
     with subprocess.Popen(
-        [*command, f"--simulated={tmp_path / 'node.state'}"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, pass_fds=(step.descriptor,)
     ) as child:
         assert child.stdout is not None
         assert child.stderr is not None
@@ -227,4 +231,5 @@ def test_child_ends_when_nobody_listens(tmp_path: Path) -> None:
         child.stdout.close()
         assert child.stderr.read() == b""
 
+    step.close()
     assert child.returncode == 0

@@ -13,6 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from collectors.nvml.process import LINE_LIMIT_BYTES, Child
+from collectors.nvml.step import Step
 from collectors.readings import DeviceReading, Fault, NodeReading, XidEvent
 from collectors.simulated.state import Call, write_state
 from tests.collectors.nvml.node import ONE, TWO, WAIT_SECONDS, Node, device
@@ -295,8 +296,6 @@ def test_child_ends_with_its_parent(tmp_path: Path) -> None:
         pytest.param(b"hello\n", "protocol", "malformed", id="no JSON"),
         pytest.param(b'{"reading":{"at":1}}\n', "protocol", "driver_version", id="a part of a pass"),
         pytest.param(b"{}\n", "protocol", "neither", id="nothing"),
-        pytest.param(b"@memory one\n", "protocol", "one", id="a step that is none"),
-        pytest.param(b"@\n", "protocol", "argument", id="an empty step"),
         pytest.param(b"x" * (LINE_LIMIT_BYTES + 2) + b"\n", "protocol", str(LINE_LIMIT_BYTES), id="an endless line"),
         pytest.param(b'{"reading"', "child_died", "exit code 0", id="half a line"),
         pytest.param(b"", "child_died", "exit code 0", id="the end"),
@@ -310,7 +309,7 @@ def test_lines_that_are_not_understood(text: bytes, reason: str, words: str) -> 
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(asyncio.Protocol, process.stdout)
         reader.feed_data(text)
         reader.feed_eof()
-        child = Child(process, reader, transport, deadline_seconds=WAIT_SECONDS)
+        child = Child(process, reader, transport, Step.make(), deadline_seconds=WAIT_SECONDS)
         try:
             return await child.next()
         finally:
@@ -323,6 +322,30 @@ def test_lines_that_are_not_understood(text: bytes, reason: str, words: str) -> 
     assert isinstance(fault, Fault)
     assert fault.reason == reason
     assert words in fault.message
+
+
+@pytest.mark.parametrize("text", ["memory one", "rest", "memory 0 1"])
+def test_a_step_that_is_none(text: str) -> None:
+    """A silent child whose step makes no sense is faulty, or hangs in a call of no device; the agent goes on."""
+
+    async def read(process: subprocess.Popen[bytes]) -> NodeReading | XidEvent | Fault | None:
+        reader = asyncio.StreamReader()
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(asyncio.Protocol, process.stdout)
+        step = Step.make()
+        step.enter(text, time.monotonic())
+        child = Child(process, reader, transport, step, deadline_seconds=0.1)
+        try:
+            return await child.next()
+        except TimeoutError:
+            assert child.index is None
+            return None
+        finally:
+            await child.stop()
+
+    with subprocess.Popen(["sleep", "60"], stdout=subprocess.PIPE) as silent:
+        fault = asyncio.run(read(silent))
+
+    assert fault is None or (isinstance(fault, Fault) and fault.reason == "protocol")
 
 
 def _free(device: DeviceReading) -> int | None:
