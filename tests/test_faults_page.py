@@ -1,4 +1,4 @@
-"""The servers' part of the page of faults names tests that exist, and none of the faults that are tested is missing from it."""
+"""The servers' part of the page of faults: it names tests that exist, and leaves out none of the faults that are tested."""
 
 import ast
 import re
