@@ -1,4 +1,4 @@
-"""The servers' part of the page of faults: it names tests that exist, and leaves out none of the faults that are tested."""
+"""The servers' part of the page of faults: it names tests that exist, and leaves out no fault that is tested."""
 
 import ast
 import re
