@@ -40,15 +40,18 @@ build: $(VENV)/.dev
 clean:
 	rm -rf $(VENV) .cache dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-$(BIN)/python:
-	$(PYTHON) -m venv $(VENV)
+$(BIN)/pip:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "make: $(PYTHON) is too old; expected Python 3.11 or newer: make PYTHON=python3.12"; exit 1; }
+	@rm -rf $(VENV)
+	$(PYTHON) -m venv $(VENV) || { echo "make: no venv; on Debian install python3-venv"; rm -rf $(VENV); exit 1; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 
-$(VENV)/.run: pyproject.toml | $(BIN)/python
+$(VENV)/.run: pyproject.toml | $(BIN)/pip
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml dashboards/requirements.txt | $(BIN)/python
+$(VENV)/.dev: pyproject.toml dashboards/requirements.txt | $(BIN)/pip
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement dashboards/requirements.txt
 	@touch $@ $(VENV)/.run

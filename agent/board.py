@@ -114,9 +114,10 @@ class Board:
 
     def took_model(self, watch: ServerWatch, outcome: Outcome[ModelFiles]) -> None:
         """Take a server's model files."""
-        self._record("model", watch.facts.name, outcome.fault, outcome.duration_seconds)
+        fault = outcome.fault
         if outcome.value is not None:
-            watch.take_model(outcome.value)
+            fault = watch.take_model(outcome.value)
+        self._record("model", watch.facts.name, fault, outcome.duration_seconds)
 
     def settings_reloaded(self, *, success: bool) -> None:
         """Take how the last reload of the settings went."""
@@ -127,6 +128,10 @@ class Board:
 
     def tick(self) -> Published:
         """Turn what is known now into a snapshot and publish it."""
+        stale_seconds = STALE_PASSES * max(1.0, self.memory_interval_seconds)
+        if self._node is not None and self._node.at < self._clock() - stale_seconds:
+            message = f"no reading of the devices for more than {stale_seconds:g} s; the driver or its reader is slow"
+            self.lost_node(Fault(reason="timeout", message=message))
         self.published = self._publish()
         return self.published
 
@@ -136,7 +141,7 @@ class Board:
         return Published(snapshot, render(snapshot), now)
 
     def _snapshot(self, now: float) -> Snapshot:
-        node = self._fresh_node(now)
+        node = self._node or NodeReading(at=now, driver_version=None, devices=())
         views = {watch.facts.name: watch.view() for watch in self.watches}
         seated = seats(node, list(views.values()))
         by_uuid = {device.uuid: device for device in node.devices if device.uuid}
@@ -167,12 +172,6 @@ class Board:
             collectors=self.health.records(now),
             reload=self._reload,
         )
-
-    def _fresh_node(self, now: float) -> NodeReading:
-        """The last pass without what is too old to be called current."""
-        if self._node is not None and self._node.at >= now - STALE_PASSES * max(1.0, self.memory_interval_seconds):
-            return self._node
-        return NodeReading(at=now, driver_version=None, devices=())
 
     def _extremes(self, device: DeviceReading, now: float) -> DeviceExtremes | None:
         used = self._used.get(device.uuid or "")

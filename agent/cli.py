@@ -2,10 +2,12 @@
 
 import asyncio
 import logging
+import math
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -17,7 +19,7 @@ from agent.check import check_report
 from agent.demo import run_demo
 from agent.errors import InputError, RunError
 from agent.remote import fetch_snapshot
-from agent.settings import ServerSettings, Settings, as_yaml, check_server, load_settings, parse_listen
+from agent.settings import ServerSettings, Settings, as_yaml, check_model, check_server, load_settings, parse_listen
 from agent.snapshot import Snapshot
 from agent.terminal import print_snapshot
 from collectors.registry import ENGINES
@@ -25,6 +27,16 @@ from collectors.registry import ENGINES
 LOCAL_AGENT = "http://127.0.0.1:10175"
 CONFIG = click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Settings file (YAML).")
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout and nothing else.")
+
+
+class Finite(click.FloatRange):
+    """A range of numbers that nan is not in."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number", param, ctx)
+        return number
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -82,6 +94,8 @@ def snapshot_command(
     if server_url is not None:
         server = ServerSettings(url=server_url, engine=engine or "vllm", model=model)
         check_server(server, "--server-url")
+        if model is not None:
+            check_model(model, where="--model")
         snapshot = asyncio.run(_once(Settings(servers=(server,)), quiet=as_json))
     elif config is not None:
         snapshot = asyncio.run(_once(load_settings(config), quiet=as_json))
@@ -96,6 +110,8 @@ def snapshot_command(
         click.echo(msgspec.json.encode(snapshot))
     else:
         print_snapshot(snapshot, explain=explain)
+    if not any(one.success for one in snapshot.collectors if one.name in ("nvml", "endpoint")):
+        raise RunError("neither a device nor a server could be read; `vramscope check` says why")
 
 
 @cli.command("check")
@@ -119,10 +135,8 @@ def check_command(config: Path | None, as_json: bool) -> None:
 
 @cli.command("demo")
 @click.option("--seed", type=int, default=1, show_default=True, help="Seed of the simulated load.")
-@click.option(
-    "--speed", type=click.FloatRange(0.1, 100), default=10.0, show_default=True, help="Simulated seconds a second."
-)
-@click.option("--duration", type=click.FloatRange(min=0), help="End after this many simulated seconds.")
+@click.option("--speed", type=Finite(0.1, 100), default=10.0, show_default=True, help="Simulated seconds a second.")
+@click.option("--duration", type=Finite(min=0), help="End after this many simulated seconds.")
 @click.option("--listen", metavar="HOST:PORT", default="127.0.0.1:10175", show_default=True)
 @click.option("--scenario", default="reasoning", show_default=True, help="Name of a scenario.")
 def demo_command(seed: int, speed: float, duration: float | None, listen: str, scenario: str) -> None:

@@ -1,6 +1,7 @@
 """``vramscope demo``: the agent, unchanged, beside a simulated node."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,8 @@ from agent.errors import InputError
 from agent.settings import Intervals, Settings
 from collectors.simulated.node import SimulatedNode
 from collectors.simulated.scenario import load_scenario
+
+log = logging.getLogger("vramscope")
 
 
 async def run_demo(
@@ -33,12 +36,17 @@ async def run_demo(
         raise InputError(str(error)) from error
     node = SimulatedNode(story, seed=seed, speed=speed, directory=directory)
     await node.start()
+
+    def say(url: str) -> None:
+        announce(url)
+        log.info("a simulated node, %g times as fast as a real one: nothing here is measured", speed)
+
     settings = Settings(listen=listen, intervals=Intervals(processes=1.0))
     ended = asyncio.Event()
     story_task = asyncio.create_task(node.run(duration_seconds))
     story_task.add_done_callback(lambda _: ended.set())
     try:
-        await serve(settings, announce=announce, simulated_state=node.state_path, until=ended)
+        await serve(settings, announce=say, simulated_state=node.state_path, until=ended)
     finally:
         story_task.cancel()
         await node.stop()

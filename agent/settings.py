@@ -12,7 +12,10 @@ from msgspec import Meta, Struct
 
 from agent.errors import InputError
 from agent.memory.arguments import Arguments, from_flags
+from agent.memory.model_config import parse_model
 from collectors import strict_yaml
+from collectors.errors import CollectorError
+from collectors.model_files import read_model
 from collectors.registry import ENGINES
 
 DEFAULT_LISTEN = "0.0.0.0:10175"
@@ -115,9 +118,20 @@ def _validation_problem(message: str, document: object) -> str:
     missing = re.fullmatch(r"Object missing required field `(.+)`", text, re.DOTALL)
     if missing:
         return f"{key}key {missing[1]!r} is missing; add it"
-    text = text.replace("`", "")
-    got = "" if ", got" in text else f", got {_value_at(document, path)!r}"
-    return f"{key}{text[0].lower()}{text[1:].replace('object', 'a mapping')}{got}"
+    wanted = re.sub(r"`([a-z]+)`", lambda found: _WORDS.get(found[1], found[1]), text.partition(", got")[0])
+    wanted = wanted[0].lower() + wanted[1:].replace("`", "")
+    return f"{key}{wanted}, got {_value_at(document, path)!r}{_REMEDIES.get(path, '')}"
+
+
+_WORDS = {
+    "str": "text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a mapping",
+}
+_REMEDIES = {"listen": '; write HOST:PORT, such as "0.0.0.0:10175"', "servers": "; write one - url: ... for each"}
 
 
 def _fields_at(path: str) -> list[str]:
@@ -159,7 +173,8 @@ def check_server(server: ServerSettings, place: str) -> Arguments:
         port = parts.port
     except ValueError as error:
         raise InputError(f"{place}.url: {error}; expected a base URL such as http://127.0.0.1:8000") from error
-    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
+    odd = parts.scheme not in ("http", "https") or not parts.hostname or port == 0 or set(server.url) & set(" \t\n")
+    if odd or parts.path.rstrip("/").endswith("/metrics"):
         raise InputError(f"{place}.url: expected a base URL such as http://127.0.0.1:8000, got {server.url!r}")
     if parts.username or parts.password or parts.query or parts.fragment:
         raise InputError(
@@ -171,6 +186,18 @@ def check_server(server: ServerSettings, place: str) -> Arguments:
         return from_flags(server.arguments, engine=server.engine)
     except ValueError as error:
         raise InputError(f"{place}.arguments: {error}") from error
+
+
+def check_model(path: str, *, where: str) -> None:
+    """Read a model's files and config once, before anything else is done.
+
+    Raises:
+        InputError: one sentence that starts with ``where``.
+    """
+    try:
+        parse_model(read_model(Path(path)).config)
+    except (CollectorError, ValueError) as error:
+        raise InputError(f"{where}: {error}" if path in str(error) else f"{where} {path}: {error}") from error
 
 
 def parse_listen(text: str, *, where: str) -> tuple[str, int]:

@@ -8,8 +8,9 @@ from agent.memory import budget as budgets
 from agent.memory.arguments import Arguments, from_reported, known_values, merge
 from agent.memory.budget import Budget, Device
 from agent.memory.history import PoolHistory
+from agent.memory.model_config import parse_model
 from agent.seating import ServerView
-from collectors.readings import ModelFiles, ProcessTree, RankTitle, ServerReading, ServerState
+from collectors.readings import Fault, ModelFiles, ProcessTree, RankTitle, ServerReading, ServerState
 
 RESTART_SLACK_SECONDS = 2.0
 
@@ -121,10 +122,16 @@ class ServerWatch:
         self.notes += problems
         return budget
 
-    def take_model(self, model: ModelFiles) -> None:
-        """Take the model's files; what was predicted from others is dropped."""
-        self.model = model
+    def take_model(self, model: ModelFiles) -> Fault | None:
+        """Take the model's files, dropping what was predicted from others; the fault when no model can be like that."""
         self._budget = None
+        try:
+            parse_model(model.config)
+        except ValueError as error:
+            self.model = None
+            return Fault(reason="malformed", message=f"{model.path}: {error}")
+        self.model = model
+        return None
 
     def _arguments(self) -> Arguments:
         """As given; else as the engine last reported, with the sizes that process titles and replicas show."""
@@ -157,9 +164,12 @@ class ServerWatch:
 def _predicted(model: ModelFiles, arguments: Arguments, device: Device) -> tuple[Budget | None, tuple[str, ...]]:
     """The budget, or why a config can't have one."""
     try:
-        return budgets.compute(model, arguments, device), ()
+        budget = budgets.compute(model, arguments, device)
     except ValueError as error:
         return None, (f"no budget: {model.path}: {error}",)
+    if any(rank.weights_evidence == "predicted" for rank in budget.ranks):
+        return budget, ("the weights are only predicted (no exact tensor bytes), so they stay inside runtime",)
+    return budget, ()
 
 
 def _restarted(last: ServerReading, reading: ServerReading) -> bool:

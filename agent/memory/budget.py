@@ -36,6 +36,7 @@ __all__ = [
 ]
 
 
+REFUSED = "vLLM refuses tp"
 _NO_LIMIT = 1 << 62
 
 
@@ -120,7 +121,7 @@ def compute(model: ModelFiles, arguments: Arguments, device: Device) -> Budget:
         arguments={"engine": Resolved(value=arguments.engine, source="given"), **settings.resolved},
         device=device,
         ranks=ranks,
-        fits=_fits(ranks, cuda_bytes),
+        fits=_fits(ranks, cuda_bytes) and not any(REFUSED in warning for warning in settings.warnings),
         unknown=(*shape.unknown, *weights.unknown, *_unknown(shape, ranks, settings, cuda_bytes)),
         warnings=(*model.notes, *settings.warnings, *weights.warnings, *_warnings(ranks, device, settings, cuda_bytes)),
         terms=tuple(explain(shape, settings, weights, stages[0], kv[0], cuda_bytes)),
@@ -192,8 +193,15 @@ def _ranks(
                 kv=pool,
                 runtime=stage.runtime,
                 total_bytes=total,
-                headroom_bytes=None if total is None or cuda_bytes is None else cuda_bytes - total,
+                headroom_bytes=_headroom(total, cuda_bytes, stage.runtime),
             )
+
+
+def _headroom(total: int | None, cuda_bytes: int | None, runtime: RuntimeBudget | None) -> int | None:
+    """Room for temporaries: what is left of the device, and what the likely activations are given."""
+    if total is None or cuda_bytes is None or runtime is None:
+        return None
+    return cuda_bytes - total + runtime.activations.likely
 
 
 def _facts(shape: ModelShape, model: ModelFiles, parameters: int | None) -> ModelFacts:

@@ -16,22 +16,24 @@ def headroom_ratio(
     """Share of the device left for temporaries and fragmentation: free + activations + allocator slack.
 
     Where a server's activations and slack are not told apart they are in its ``runtime``; the part of that above the
-    likely context, graphs and libraries of its budget counts as room. None when a server has neither.
+    likely context, graphs and libraries of its budget counts as room, up to the budget's high bound: what is above it
+    is unexplained, and may be a leak. None when a server has no budget, or weights and pool are in its ``runtime`` too.
 
     Args:
         runtime: by server, its budget's runtime on this device, None where there is no budget.
     """
     room = 0
     apart = {part.server for part in parts if part.component in ROOM_COMPONENTS[1:]}
+    named = {(part.server, part.component) for part in parts}
     for part in parts:
         if part.component in ROOM_COMPONENTS:
             room += part.bytes
         elif part.component == "runtime" and part.server not in apart:
             budget = runtime.get(part.server)
-            if budget is None:
+            if budget is None or not {(part.server, "weights"), (part.server, "kv_used")} <= named:
                 return None
             fixed = budget.context.likely + budget.cuda_graphs.likely + budget.non_torch.likely
-            room += max(0, part.bytes - fixed)
+            room += max(0, min(part.bytes, budget.high) - fixed)
     return room / total_bytes
 
 

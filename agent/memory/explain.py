@@ -134,7 +134,14 @@ def _pool(settings: Settings, stage: Stage, kv: KvBudget, cuda_bytes: int | None
     if stage.weights_bytes is not None and stage.runtime is not None and cuda_bytes is not None:
         yield Term(
             name="headroom_bytes",
-            value=cuda_bytes - stage.weights_bytes - kv.pool_bytes - stage.runtime.likely,
-            formula=f"{cuda_bytes:,} - {stage.weights_bytes:,} - {kv.pool_bytes:,} - {stage.runtime.likely:,}",
-            source="device - weights - pool - likely runtime",
+            value=cuda_bytes
+            - stage.weights_bytes
+            - kv.pool_bytes
+            - stage.runtime.likely
+            + stage.runtime.activations.likely,
+            formula=(
+                f"{cuda_bytes:,} - {stage.weights_bytes:,} - {kv.pool_bytes:,} - {stage.runtime.likely:,}"
+                f" + {stage.runtime.activations.likely:,}"
+            ),
+            source="device - weights - pool - likely runtime + its activations: room for temporaries",
         )

@@ -232,7 +232,7 @@ def test_unknown_architecture_is_no_guess(bench: Bench) -> None:
     assert any("novel_attention" in note for note in bench.servers()[0].notes)
 
 
-def test_an_absurd_config_is_a_note_not_a_failure(bench: Bench) -> None:
+def test_an_absurd_config_fails_the_model_and_nothing_else(bench: Bench) -> None:
     """No budget, and why; everything that does not need one goes on."""
     bench.node(gpu(bench.clock, used={7: 40 * GIB}))
     bench.server()
@@ -241,7 +241,8 @@ def test_an_absurd_config_is_a_note_not_a_failure(bench: Bench) -> None:
 
     server = bench.servers()[0]
 
-    assert any("num_hidden_layers" in note for note in server.notes)
+    failed = {(c.name, c.target): c.error or "" for c in bench.board.published.snapshot.collectors if not c.success}
+    assert "num_hidden_layers" in failed["model", "chat"]
     assert server.pools[0].used_tokens == 16_000
     assert closed(bench.device())["runtime"] == 40 * GIB
 
@@ -341,7 +342,11 @@ def test_stale_device_readings_are_dropped(bench: Bench) -> None:
     assert len(bench.board.tick().snapshot.devices) == 1
 
     bench.clock.now += 0.2
-    assert bench.board.tick().snapshot.devices == ()
+    snapshot = bench.board.tick().snapshot
+    assert snapshot.devices == ()
+    assert {c.error for c in snapshot.collectors if c.name == "nvml"} == {
+        "no reading of the devices for more than 3 s; the driver or its reader is slow"
+    }
 
 
 def test_one_failing_device_costs_only_its_own_components(bench: Bench) -> None:

@@ -65,14 +65,14 @@ MISTAKES = {
     "colour: blue": (
         "s.yml: unknown key 'colour'; expected one of listen, intervals, discovery, servers, web_config_file"
     ),
-    "listen: 5": "s.yml: listen: expected str, got int",
+    "listen: 5": ('s.yml: listen: expected text, got 5; write HOST:PORT, such as "0.0.0.0:10175"'),
     "listen: nowhere": "s.yml: listen: expected HOST:PORT with a port of 0 to 65535, got 'nowhere'",
     "listen: a:99999": "s.yml: listen: expected HOST:PORT with a port of 0 to 65535, got 'a:99999'",
     "listen: x:1\nlisten: y:2": "s.yml: not valid YAML: line 2, column 1: key 'listen' stands twice; keep one",
-    "intervals: {memory: 0}": "s.yml: intervals.memory: expected float >= 0.1, got 0",
-    "intervals: {memory: fast}": "s.yml: intervals.memory: expected float, got str",
+    "intervals: {memory: 0}": "s.yml: intervals.memory: expected a number >= 0.1, got 0",
+    "intervals: {memory: fast}": "s.yml: intervals.memory: expected a number, got 'fast'",
     "intervals: {memroy: 1}": "s.yml: intervals: unknown key 'memroy'; did you mean memory?",
-    "servers: {}": "s.yml: servers: expected array, got a mapping",
+    "servers: {}": "s.yml: servers: expected a list, got {}; write one - url: ... for each",
     "servers: [{}]": "s.yml: servers[0]: key 'url' is missing; add it",
     "servers: [{url: ftp://x}]": "s.yml: servers[0].url: expected a base URL such as http://127.0.0.1:8000, got 'ftp://x'",
     "servers: [{url: 'http://u:p@x'}]": (
@@ -89,7 +89,7 @@ MISTAKES = {
         "s.yml: servers[1]: name 'a' is that of servers[0] too; keep one of them"
     ),
     "servers: [{url: http://x, modle: y}]": "s.yml: servers[0]: unknown key 'modle'; did you mean model?",
-    "- a": "s.yml: expected a mapping, got array",
+    "- a": "s.yml: expected a mapping, got ['a']",
     "a: [": "s.yml: not valid YAML: line 1, column 5: expected the node content, but found '<stream end>'",
     "a: !!python/object/apply:os.system [ls]": (
         "s.yml: not valid YAML: line 1, column 4: could not determine a constructor for the tag "

@@ -27,7 +27,7 @@ def parts(**named: int) -> list[Part]:
 def test_headroom_counts_runtime_above_context_graphs_and_libraries() -> None:
     """free 500 + (runtime 800 - 3 x 100 fixed) = 1000 of 4000 MiB."""
     found = headroom_ratio(
-        parts(free=500 * MIB, runtime=800 * MIB, weights=2700 * MIB), 4000 * MIB, {"chat": runtime()}
+        parts(free=500 * MIB, runtime=800 * MIB, weights=2600 * MIB, kv_used=100 * MIB), 4000 * MIB, {"chat": runtime()}
     )
 
     assert found == 0.25
@@ -38,6 +38,22 @@ def test_headroom_prefers_activations_and_slack_told_apart() -> None:
     live = parts(free=500 * MIB, runtime=800 * MIB, activations=300 * MIB, allocator_slack=200 * MIB)
 
     assert headroom_ratio(live, 4000 * MIB, {"chat": runtime()}) == 0.25
+
+
+def test_what_is_unexplained_is_no_room() -> None:
+    """Runtime 900 of at most 800 MiB: a leak of 100 lowers free and must lower headroom: 500 + (800 - 300) of 4000."""
+    live = parts(free=500 * MIB, runtime=900 * MIB, weights=2000 * MIB, kv_used=600 * MIB)
+
+    assert headroom_ratio(live, 4000 * MIB, {"chat": runtime()}) == 0.25
+
+
+@pytest.mark.parametrize("missing", ["weights", "kv_used"])
+def test_headroom_is_unknown_while_weights_or_pool_are_in_the_runtime(missing: str) -> None:
+    """A server that loads, hangs or has only a config: what it holds is not room."""
+    known = {"free": 500 * MIB, "runtime": 3000 * MIB, "weights": 400 * MIB, "kv_used": 100 * MIB}
+    del known[missing]
+
+    assert headroom_ratio(parts(**known), 4000 * MIB, {"chat": runtime()}) is None
 
 
 def test_headroom_is_unknown_beside_a_server_without_budget() -> None:
