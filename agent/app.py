@@ -22,8 +22,9 @@ from agent.web.routes import build_app
 from agent.web.serving import HttpServer, bind
 from agent.web.web_file import WebFile
 from collectors.discovery.host import Discovery, HostDiscovery
+from collectors.http_streams import StreamTransport
 from collectors.http_text import Endpoint
-from collectors.netns import NamespaceTransport
+from collectors.netns import connect_in_network_of
 from collectors.nvml.source import NvmlSource
 from collectors.procfs import HostProcesses, ProcessTable
 from collectors.registry import ENGINES
@@ -117,12 +118,13 @@ def _path(text: str | None) -> Path | None:
 
 def _endpoint(spec: ServerSpec) -> Endpoint:
     """The connection to a server: a key only where settings name one, the server's own network where it has one."""
+    pid = spec.network_pid
     return Endpoint(
         spec.url,
         paths=ENGINES[spec.engine].paths,
         deadline_seconds=ENDPOINT_SECONDS,
         api_key=read_api_key(spec.settings) if spec.settings else None,
-        transport=NamespaceTransport(spec.network_pid) if spec.network_pid is not None else None,
+        transport=None if pid is None else StreamTransport(connect=connect_in_network_of(pid)),
     )
 
 

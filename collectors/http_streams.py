@@ -17,25 +17,49 @@ import httpx
 KEEP_SECONDS = 4.0  # servers close what was idle for 5 s and more
 READ_BYTES = 65536
 
-OpenSocket = Callable[[socket.AddressFamily], Awaitable[socket.socket]]
+Connect = Callable[[str, int], Awaitable[socket.socket]]
 
 
-async def open_socket(family: socket.AddressFamily) -> socket.socket:
-    """A TCP socket in our own network, not blocking."""
-    opened = socket.socket(family, socket.SOCK_STREAM)
-    opened.setblocking(False)
-    return opened
+async def connect(host: str, port: int) -> socket.socket:
+    """A socket that is connected to the first address of the host that takes it, in our own network.
+
+    Raises:
+        OSError: the host has no address, or none that takes it.
+    """
+    failed = OSError(f"{host} has no address")
+    for family, address in await _addresses(host, port):
+        try:
+            return await connected(new_socket(family), address)
+        except OSError as exc:
+            failed = exc
+    raise failed
+
+
+def new_socket(family: socket.AddressFamily) -> socket.socket:
+    """A TCP socket as ``connected`` takes it."""
+    made = socket.socket(family, socket.SOCK_STREAM)
+    made.setblocking(False)
+    return made
+
+
+async def connected(made: socket.socket, address: Any) -> socket.socket:
+    """The same socket once it is connected; closed otherwise. Raises: OSError."""
+    try:
+        await asyncio.get_running_loop().sock_connect(made, address)
+    except BaseException:
+        made.close()
+        raise
+    return made
 
 
 class StreamTransport(httpx.AsyncBaseTransport):
-    """Raises httpx's transport errors, their causes kept. ``connect_seconds`` is for connecting and TLS; deadlines of
-    the rest are the caller's: cancelled at any point, it leaves no socket behind.
+    """Raises httpx's transport errors, their causes kept. Deadlines are the caller's: cancelled at any point, it leaves
+    no socket behind. ``tls`` is by default the host's own trust store.
     """
 
-    def __init__(self, *, connect_seconds: float, open_socket: OpenSocket = open_socket) -> None:
-        self._connect_seconds = connect_seconds
-        self._open_socket = open_socket
-        self._tls: ssl.SSLContext | None = None
+    def __init__(self, *, connect: Connect = connect, tls: ssl.SSLContext | None = None) -> None:
+        self._connect = connect
+        self._tls = tls
         self._idle: _Connection | None = None
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
@@ -63,41 +87,15 @@ class StreamTransport(httpx.AsyncBaseTransport):
             connection.abort()
 
     async def _open(self, url: httpx.URL) -> "_Connection":
-        """Connect to the first address of the host that takes it."""
         port = url.port or {"http": 80, "https": 443}[url.scheme]
         try:
-            async with asyncio.timeout(self._connect_seconds):
-                connected = await self._connected(url.host, port)
-                return _Connection(*await self._streams(connected, url))
-        except TimeoutError as exc:
-            raise httpx.ConnectTimeout("") from exc
+            found = await self._connect(url.host, port)
+            if url.scheme == "http":
+                return _Connection(*await asyncio.open_connection(sock=found))
+            self._tls = self._tls or ssl.create_default_context()
+            return _Connection(*await asyncio.open_connection(sock=found, ssl=self._tls, server_hostname=url.host))
         except (OSError, ValueError) as exc:
             raise httpx.ConnectError(str(exc)) from exc
-
-    async def _connected(self, host: str, port: int) -> socket.socket:
-        failed: OSError = OSError(f"{host} has no address")
-        for family, address in await _addresses(host, port):
-            opened = await self._open_socket(family)
-            try:
-                await asyncio.get_running_loop().sock_connect(opened, address)
-            except OSError as exc:
-                opened.close()
-                failed = exc
-            except BaseException:
-                opened.close()
-                raise
-            else:
-                return opened
-        raise failed
-
-    async def _streams(
-        self, connected: socket.socket, url: httpx.URL
-    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        if url.scheme == "http":
-            return await asyncio.open_connection(sock=connected)
-        if self._tls is None:
-            self._tls = ssl.create_default_context()  # the host's own trust store
-        return await asyncio.open_connection(sock=connected, ssl=self._tls, server_hostname=url.host)
 
 
 class _Connection:

@@ -57,7 +57,7 @@ class Endpoint:
         self._deadline_seconds = deadline_seconds
         self._max_bytes = max_bytes
         self._api_key = api_key
-        self._transport = transport or StreamTransport(connect_seconds=deadline_seconds)
+        self._transport = transport or StreamTransport()
 
     def __repr__(self) -> str:
         return f"Endpoint({self.url!r})"

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from collectors.errors import CollectorError
+from collectors.http_streams import StreamTransport
 from collectors.http_text import Answer, Endpoint
-from collectors.netns import NamespaceTransport, can_enter, in_network_of
+from collectors.netns import can_enter, connect_in_network_of, in_network_of
 from tests.collectors.replay import FIXTURES, Script, replaying, reply
 from tests.collectors.test_procfs import as_nobody
 
@@ -29,7 +30,7 @@ def get(answers: dict[str, bytes | Script], *, pid: int = OWN, host: str = "127.
 
     async def scenario() -> list[str]:
         async with replaying(answers, host=host) as server:
-            transport = NamespaceTransport(pid)
+            transport = StreamTransport(connect=connect_in_network_of(pid))
             endpoint = Endpoint(server.url, paths=["/metrics"], deadline_seconds=2.0, transport=transport)
             found = [await _outcome(endpoint) for _ in range(times)]
             await endpoint.aclose()
@@ -89,7 +90,12 @@ def test_nobody_listens() -> None:
         with socket.socket() as bound:
             bound.bind(("127.0.0.1", 0))
             url = f"http://127.0.0.1:{bound.getsockname()[1]}"
-            endpoint = Endpoint(url, paths=["/metrics"], deadline_seconds=2.0, transport=NamespaceTransport(OWN))
+            endpoint = Endpoint(
+                url,
+                paths=["/metrics"],
+                deadline_seconds=2.0,
+                transport=StreamTransport(connect=connect_in_network_of(OWN)),
+            )
             try:
                 return await _outcome(endpoint)
             finally:
@@ -102,7 +108,7 @@ def test_names_are_not_looked_up() -> None:
     """An address is one of the other network; a name would be one of ours."""
 
     async def scenario() -> str:
-        transport = NamespaceTransport(OWN)
+        transport = StreamTransport(connect=connect_in_network_of(OWN))
         endpoint = Endpoint("http://localhost:1", paths=["/metrics"], deadline_seconds=2.0, transport=transport)
         try:
             return await _outcome(endpoint)
@@ -140,7 +146,7 @@ def test_a_connection_with_tls() -> None:
         writer.close()
 
     async def ask(port: int, tls: ssl.SSLContext) -> str:
-        transport = NamespaceTransport(OWN, tls=tls)
+        transport = StreamTransport(connect=connect_in_network_of(OWN), tls=tls)
         endpoint = Endpoint(f"https://127.0.0.1:{port}", paths=["/metrics"], deadline_seconds=5.0, transport=transport)
         try:
             return await _outcome(endpoint)
@@ -195,13 +201,13 @@ def test_a_connection_is_kept_and_replaced() -> None:
     async def scenario() -> list[str]:
         async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
             url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-            transport = NamespaceTransport(OWN)
+            transport = StreamTransport(connect=connect_in_network_of(OWN))
             endpoint = Endpoint(url, paths=["/metrics"], deadline_seconds=5.0, transport=transport)
             found = [await _outcome(endpoint) for _ in range(3)]
             assert len(writers) == 1
             writers[0].close()
             async with asyncio.timeout(5):
-                while not transport._pool.connections[0].has_expired():  # noqa: ASYNC110 - a few polls
+                while transport._idle is not None and transport._idle.is_usable():  # noqa: ASYNC110 - a few polls
                     await asyncio.sleep(0.01)
             found.append(await _outcome(endpoint))
             await endpoint.aclose()

@@ -62,7 +62,7 @@ typedef struct { char word[8], call[16]; int index, value; } Rule;
 typedef struct { char word[8]; int index, values[2]; } Fact;
 typedef struct { char uuid[96]; int lost; } Handle;
 typedef struct { Handle *device; u64 type, data; unsigned gpu_instance, compute_instance; } EventData;
-typedef struct { int index, delivered; Handle *handle; } EventSet;
+typedef struct { int index, delivered; Handle *handle; struct stat read; } EventSet;
 
 static struct {
     char driver[80];
@@ -167,6 +167,11 @@ static void parse(const char *line) {
     }
 }
 
+static int same_file(const struct stat *one, const struct stat *other) {
+    return one->st_ino == other->st_ino && one->st_size == other->st_size
+        && one->st_mtim.tv_sec == other->st_mtim.tv_sec && one->st_mtim.tv_nsec == other->st_mtim.tv_nsec;
+}
+
 static void refresh(void) {
     const char *path = getenv("VRAMSCOPE_NVML_STATE");
     struct stat now;
@@ -174,8 +179,7 @@ static void refresh(void) {
         state.present = 0;
         return;
     }
-    if (state.present && now.st_ino == stamp.st_ino && now.st_size == stamp.st_size
-        && now.st_mtim.tv_sec == stamp.st_mtim.tv_sec && now.st_mtim.tv_nsec == stamp.st_mtim.tv_nsec) return;
+    if (state.present && same_file(&now, &stamp)) return;
     FILE *file = fopen(path, "r");
     char line[512];
     memset(&state, 0, sizeof state);
@@ -474,12 +478,21 @@ int nvmlDeviceRegisterEvents(Handle *handle, u64 types, EventSet *set) {
     Device *device;
     int xid, code, result = enter_device("events", handle, &device);
     if (result == SUCCESS && types != XID_EVENT) return INVALID_ARGUMENT;
-    if (result == SUCCESS) *set = (EventSet){device->index, events_in_file(device->index, -1, &xid, &code), handle};
+    int before = result == SUCCESS ? events_in_file(device->index, -1, &xid, &code) : 0;
+    if (result == SUCCESS) *set = (EventSet){.index = device->index, .delivered = before, .handle = handle};
     return result;
 }
 
+/* Whether the file is another than when this set last read it. */
+static int unread(EventSet *set) {
+    const char *path = getenv("VRAMSCOPE_NVML_STATE");
+    struct stat before = set->read;
+    return !path || stat(path, &set->read) || !same_file(&before, &set->read);
+}
+
 int nvmlEventSetWait_v2(EventSet *set, EventData *data, unsigned milliseconds) {
-    for (unsigned waited = 0; waited < milliseconds; waited += 20) {
+    for (unsigned waited = 0; waited < milliseconds; waited += 100, usleep(100000)) {
+        if (!unread(set) && waited) continue;
         int xid = 0, code, seen = events_in_file(set->index, set->delivered, &xid, &code);
         if (code) return code;
         if (seen > set->delivered) {
@@ -488,7 +501,6 @@ int nvmlEventSetWait_v2(EventSet *set, EventData *data, unsigned milliseconds) {
             return SUCCESS;
         }
         set->delivered = seen;
-        usleep(20000);
     }
     return TIMEOUT;
 }

@@ -9,8 +9,9 @@ import pytest
 from collectors.discovery.host import HostDiscovery
 from collectors.discovery.view import ProcessView
 from collectors.errors import CollectorError
+from collectors.http_streams import StreamTransport
 from collectors.http_text import Endpoint
-from collectors.netns import NamespaceTransport
+from collectors.netns import connect_in_network_of
 from collectors.readings import FoundServer
 from collectors.registry import ENGINES
 from tests.collectors.discovery.servers import installed, started
@@ -42,7 +43,7 @@ def _is_below(pid: int, one: FoundServer) -> bool:
 
 
 async def _read(url: str, network_pid: int | None) -> str:
-    transport = NamespaceTransport(network_pid) if network_pid is not None else None
+    transport = StreamTransport(connect=connect_in_network_of(network_pid)) if network_pid is not None else None
     endpoint = Endpoint(url, paths=["/metrics"], deadline_seconds=5.0, transport=transport)
     try:
         return (await endpoint.get("/metrics")).text
