@@ -191,7 +191,7 @@ class PynvmlDriver:
         return self._handles[place]
 
     def _ask(self, place: Place, function: str, *arguments: object, number: int = 0) -> Any:
-        if (place, function, arguments) in self._refused:
+        if self._refused and (place, function, arguments) in self._refused:
             raise NvmlFault(faults.NOT_SUPPORTED, function)
         try:
             return _call(function, self._open(place)[number], *arguments)

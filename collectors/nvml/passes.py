@@ -79,7 +79,6 @@ class Passes:
         for place in self._devices:
             self._read_device(place, lists_due)
             self._note_movement(place)
-            self._before[place] = self._allocated(place)
         if now >= self._health_due_at or failed != self._failing():
             self._health_due_at = now + HEALTH_SECONDS
             self._read_health()
@@ -263,6 +262,7 @@ class Passes:
         allocated = self._allocated(place)
         if allocated is not None:
             self._note(place, allocated)
+        self._before[place] = allocated
 
     def _note(self, place: Place, allocated: int) -> None:
         before = self._before.get(place)

@@ -131,7 +131,7 @@ def test_slow_calls_are_made_less_often(call_seconds: float, naps: int) -> None:
     ("interval", "took", "rest_for"), [(1.0, 0.0, 1.0), (1.0, 0.25, 0.75), (1.0, 0.75, 0.75), (0.1, 3.0, 3.0)]
 )
 def test_slow_passes_are_made_less_often(interval: float, took: float, rest_for: float) -> None:
-    """The rhythm holds while a pass takes less than half of it; a slower one is followed by a rest as long as itself."""
+    """The rhythm holds while a pass takes less than half of it; a slower one is followed by as long a rest."""
     assert rest_seconds(interval, took) == rest_for
 
 
