@@ -60,9 +60,10 @@ class Bench:
 
     def __init__(self, *facts: ServerFacts) -> None:
         self.clock = Clock()
+        self.wall_offset = 1e9
         self.watches = [ServerWatch(one, rank_of=rank_of) for one in facts]
         self.board = Board(
-            self.watches, memory_interval_seconds=1.0, clock=self.clock, wall=lambda: self.clock.now + 1e9
+            self.watches, memory_interval_seconds=1.0, clock=self.clock, wall=lambda: self.clock.now + self.wall_offset
         )
 
     def node(self, *devices: DeviceReading) -> None:
@@ -372,6 +373,23 @@ def test_no_driver_keeps_the_servers(bench: Bench) -> None:
     assert snapshot.devices == ()
     assert snapshot.servers[0].pools[0].used_tokens == 16_000
     assert bench.board.not_ready() is None
+
+
+@pytest.mark.parametrize("step", [-3600.0, 3600.0])
+def test_a_step_of_the_wall_clock_changes_nothing_but_the_date(bench: Bench, step: float) -> None:
+    """Ages, growth, restarts, freshness and extremes run on the monotonic clock."""
+    for _ in range(60):
+        bench.node(gpu(bench.clock, used={7: 40 * GIB}))
+        bench.server()
+        bench.clock.now += 1
+    before = bench.board.tick().snapshot
+
+    bench.wall_offset += step
+    after = bench.board.tick().snapshot
+
+    assert after.time == before.time + step
+    assert msgspec.structs.replace(after, time=before.time) == before
+    assert (bench.board.not_ready(), bench.board.not_healthy()) == (None, None)
 
 
 def test_extremes_between_scrapes(bench: Bench) -> None:
