@@ -41,7 +41,7 @@ def notes_of(page: Page) -> tuple[str, ...]:
     """What of the pools is not known, and what would make it known."""
     notes = []
     if len(page.models) > 1:
-        names = ", ".join(model[:64] for model in page.models[:4])
+        names = ", ".join(repr(model[:64]) for model in page.models[:4])
         notes.append(f"{len(page.models)} models on one page ({names}): each is shown as a replica of its own")
     if page.contested:
         notes.append(

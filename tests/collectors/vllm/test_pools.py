@@ -111,7 +111,7 @@ def test_two_models_share_no_sum_of_blocks() -> None:
         ("org/b/0", 1000, 500),
     ]
     assert notes("shapes/two_models.txt") == (
-        "2 models on one page (org/a, org/b): each is shown as a replica of its own",
+        "2 models on one page ('org/a', 'org/b'): each is shown as a replica of its own",
     )
 
 
@@ -124,6 +124,13 @@ def test_blocks_that_are_disputed_are_not_known() -> None:
         "two cache_config_info of one engine differ in num_gpu_blocks: values of an earlier run, when "
         "PROMETHEUS_MULTIPROC_DIR was not emptied before the start"
     )
+
+
+def test_a_note_is_one_line_whatever_the_models_are_called() -> None:
+    """Their names come from outside."""
+    text = "".join(f'vllm:num_requests_running{{model_name="{name}\\n"}} 1\n' for name in "ab")
+
+    assert all("\n" not in note for note in notes_of(parse_page(text, source="page")))
 
 
 @pytest.mark.parametrize(("values", "contested"), [((0.25, 0.0), False), ((0.25, 0.25), False), ((0.25, 0.9), True)])
