@@ -1,10 +1,11 @@
 // The node page: asks the agent for its snapshot once a second, draws it, and says so when it can't.
 
 import { History } from "./chart.js";
-import { deviceCard } from "./device.js";
-import { h, morph } from "./dom.js";
-import { duration, percent, UNKNOWN } from "./format.js";
-import { serverCard } from "./server.js";
+import { h, update } from "./dom.js";
+import { onFold } from "./folds.js";
+import { duration } from "./format.js";
+import { refreshTip } from "./tip.js";
+import { main, status, title } from "./view.js";
 
 const SCHEMA = "vramscope.snapshot/1";
 const UNREACHABLE = "Agent not reachable";
@@ -13,16 +14,13 @@ const DEADLINE_MS = 4000;
 const STALE_MS = 3500; // a few missed polls; also when a poll hangs
 const FROZEN_MS = 5000; // the agent answers, always with the same snapshot
 
-const NO_GPU = "The agent shows no GPU. Check that nvidia-smi works on this host; in a container, that the GPUs were "
-  + "passed in. A GPU that appears is picked up without a restart.";
-const NO_SERVER = "The agent watches no inference server. Name one by its url: under servers: in the settings file.";
-
 const node = document.getElementById("node");
 const banner = document.getElementById("banner");
 const history = new History();
 let drawnAt = null; // performance.now() of the last answer that was drawn
 let changedAt = null; // of the last one that brought a new snapshot
 let snapshotTime = null; // the agent's own clock
+let drawn = null; // the snapshot on the page
 let fault = null;
 
 /** What the agent did not answer as it should. */
@@ -60,52 +58,12 @@ async function get(path) {
 }
 
 function draw(fresh) {
-  const faultsOf = (target) => fresh.collectors
-    .filter((one) => one.error && target !== "" && one.target === target).map((one) => one.error);
-  morph(node, h("main", { id: "node" },
-    h("div", { class: "columns" },
-      h("div", { class: "column", id: "devices" }, fresh.devices.length
-        ? fresh.devices.map((device) => deviceCard(device, faultsOf(device.uuid), fresh.devices.length > 2))
-        : missing("No GPU", NO_GPU, fresh, ["nvml"])),
-      h("div", { class: "column", id: "servers" }, fresh.servers.length
-        ? fresh.servers.map((server) => serverCard(server, faultsOf(server.name), history))
-        : missing("No inference server", NO_SERVER, fresh, ["endpoint", "processes"]))),
-    collectors(fresh)));
-  morph(document.getElementById("version"), h("span", { id: "version" }, `vramscope ${fresh.version}`));
-  morph(document.getElementById("status"), h("p", { id: "status" }, summary(fresh)));
-}
-
-function summary(fresh) {
-  const driver = fresh.devices.find((device) => device.driver)?.driver;
-  const ratios = fresh.devices.map((device) => device.headroom_ratio).filter((ratio) => ratio !== null);
-  const failing = fresh.collectors.filter((one) => !one.success).length;
-  document.title = `${ratios.length ? `${percent(Math.min(...ratios))} headroom · ` : ""}vramscope ${location.host}`;
-  return [
-    h("span", {}, location.host),
-    driver && h("span", {}, `driver ${driver}`),
-    h("span", { class: failing ? "bad" : "" }, failing
-      ? `${failing} of ${fresh.collectors.length} collectors failing` : "all collectors ok"),
-  ];
-}
-
-function missing(title, advice, fresh, names) {
-  const errors = fresh.collectors.filter((one) => one.error && names.includes(one.name));
-  return h("article", { class: "card", "data-missing": title },
-    h("h2", {}, title), errors.map((one) => h("p", { class: "call" }, one.error)), h("p", { class: "note" }, advice));
-}
-
-function collectors(fresh) {
-  const heads = ["collector", "target", "last answer", "age"];
-  return h("section", { class: "card" }, h("h2", {}, "Collectors"),
-    h("table", { class: "collectors" },
-      h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col" }, head)))),
-      h("tbody", {}, fresh.collectors.flatMap((one) => [
-        h("tr", { "data-collector": one.name, "data-success": String(one.success) },
-          h("td", {}, one.name), h("td", {}, one.target),
-          h("td", { class: one.success ? "" : "bad" }, one.success ? "ok" : "failed"),
-          h("td", {}, one.age_seconds === null ? UNKNOWN : duration(one.age_seconds))),
-        one.error && h("tr", { class: "error" }, h("td", { colspan: heads.length }, one.error)),
-      ]))));
+  drawn = fresh;
+  update(node, main(fresh, history));
+  update(document.getElementById("version"), h("span", { id: "version" }, `vramscope ${fresh.version}`));
+  update(document.getElementById("status"), status(fresh));
+  if (document.title !== title(fresh)) document.title = title(fresh);
+  refreshTip();
 }
 
 /** An old value never passes for a fresh one: the banner says how old, and the figures are greyed. */
@@ -136,4 +94,5 @@ async function run() {
 }
 
 setInterval(showFreshness, POLL_MS);
+onFold(() => draw(drawn));
 run();

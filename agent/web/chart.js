@@ -24,8 +24,10 @@ export class History {
     const used = new Map(servers.flatMap(
       (server) => server.pools.map((pool) => [key(server.name, pool), pool.used_tokens])));
     for (const name of new Set([...this.#points.keys(), ...used.keys()])) {
-      const earlier = (this.#points.get(name) ?? []).filter(([time]) => time < now && time >= now - KEPT_SECONDS);
-      const points = [...earlier, [now, used.get(name) ?? null]];
+      const points = this.#points.get(name) ?? [];
+      while (points.length && points[0][0] < now - KEPT_SECONDS) points.shift();
+      while (points.length && points.at(-1)[0] >= now) points.pop();
+      points.push([now, used.get(name) ?? null]);
       if (used.has(name) || points.some(([, tokens]) => tokens !== null)) this.#points.set(name, points);
       else this.#points.delete(name);
     }

@@ -20,7 +20,7 @@ const OF_SERVER = {
 const DEVICE_LAST = {
   other_processes: ["Other processes", "Processes on this device that belong to no known server"],
   hidden: ["Hidden", "Allocated on the device, in no visible process"],
-  host: ["Host memory", "Unified memory in use by the host"],
+  host: ["Host memory", "GPU and host share this memory: what the host and its programs hold of it"],
   free: ["Free", "Free on the device"],
 };
 

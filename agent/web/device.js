@@ -1,133 +1,102 @@
-// One device: headline, the live bar with the budget at the same scale under it, and the figures of both.
+// One device: headline, its bars, what is wrong with it, and the figures.
 
-import { bounds, inOrder, label, ordered, serversOf } from "./components.js";
+import { budgetBar, liveBar } from "./bars.js";
+import { ordered, serversOf } from "./components.js";
 import { h } from "./dom.js";
+import { known, lines, of } from "./evidence.js";
 import { figures } from "./figures.js";
-import { difference, duration, gib, percent, sum, width } from "./format.js";
+import { difference, duration, gib, gpuName, percent, width } from "./format.js";
+import { applicationErrors, troubles } from "./health.js";
+import { notes, prose } from "./notes.js";
+import { why } from "./tip.js";
 
-const HEADROOM_RULE = 0.1;
+export const HEADROOM_RULE = 0.1;
 const METER_END = 0.3;
 const STALE_SECONDS = 5;
+const HEADROOM = "Room for temporaries and fragmentation: what is free, and what runtime holds above the likely "
+  + "context, graphs and libraries of its budget, up to its high bound.";
+const KINDS = { unified: "unified memory", mig: "MIG instance" };
 
-/**
- * The card of one device. `faults` are the sentences of collectors that failed on it; `folded` leaves the table of
- * figures to be opened by hand, so that many devices fit on a screen.
- */
-export function deviceCard(device, faults, folded) {
-  const stale = device.age_seconds !== null && device.age_seconds > STALE_SECONDS;
-  return h("article", { class: "card", "data-gpu": device.gpu, "data-stale": stale && "" },
-    h("h2", {}, `GPU ${device.gpu}`, h("span", { class: "sub", title: device.uuid }, device.name ?? ""),
-      device.memory_kind === "device" ? null : h("span", { class: "tag" }, device.memory_kind)),
-    stale && h("p", { class: "call" }, `This reading is ${duration(device.age_seconds)} old.`),
-    faults.map((fault) => h("p", { class: "call" }, fault)),
-    hardware(device.health).map((fact) => h("p", { class: "call", "data-hardware": "" }, fact)),
-    device.notes.map((note) => h("p", { class: "note" }, note)),
-    device.components.length ? readings(device, folded) : h("p", { class: "note" }, "No memory reading of this GPU."),
-  );
+/** The card of one device. */
+export function deviceCard(device, view) {
+  return h("article", { class: "card", "data-key": device.uuid, "data-gpu": device.gpu, "data-stale": stale(device) },
+    h("h2", {}, gpuName(device.gpu), h("span", { class: "sub" }, identity(device))), deviceBody(device, view));
 }
 
-/** What is wrong with the GPU itself, a sentence each; the facts are those of the whole GPU, also of a MIG instance. */
-function hardware(health) {
-  if (health === null) return [];
-  const xids = Object.entries(health.xids).filter(([, count]) => count > 0).map(([xid, count]) => `${xid} (${count})`);
+/** What a device's card holds under its name; `view` has the faults by target, servers by name, and the host. */
+export function deviceBody(device, { faultsOf, servers, host }) {
+  const errors = applicationErrors(device);
   return [
-    health.ecc_uncorrected > 0 && `${health.ecc_uncorrected} uncorrectable ECC errors since the driver was loaded.`,
-    health.row_remap_failure && "A row remap failed: this GPU needs service.",
-    health.row_remap_pending && "A row remap waits for this GPU's next reset.",
-    xids.length > 0 && `Xid errors since the agent's start: ${xids.join(", ")}.`,
-  ].filter(Boolean);
+    stale(device) !== null && h("p", { class: "call" }, `This reading is ${duration(device.age_seconds)} old.`),
+    troubles(device, faultsOf(device.uuid)).map((text) => h("p", { class: "call", "data-hardware": "" }, prose(text))),
+    device.components.length ? readings(device, servers) : h("p", { class: "note" }, "No memory reading of this GPU."),
+    device.memory_kind === "unified" && host && h("p", { class: "foot" },
+      `The host has ${gib(host.total_bytes)} GiB, of which ${gib(host.available_bytes)} GiB are available.`),
+    errors && h("p", { class: "foot", "data-hardware": "" }, errors),
+    notes(device.notes),
+  ];
 }
 
-function readings(device, folded) {
+/** Name, kind and UUID. */
+export function identity(device) {
+  return [device.name ?? "", " ", device.memory_kind in KINDS && h("span", { class: "tag" }, KINDS[device.memory_kind]),
+    " ", h("small", {}, device.uuid)];
+}
+
+/** An attribute that greys what is old, null where it is not. */
+export function stale(device) {
+  return device.age_seconds !== null && device.age_seconds > STALE_SECONDS ? "" : null;
+}
+
+function readings(device, servers) {
   const parts = ordered(device);
-  const budgets = serversOf(device).map((server) => budgetBar(device, parts, server));
-  const table = figures(device, parts);
   return [
-    headline(device),
-    h("div", { class: "bars" }, liveBar(device, parts), budgets),
+    headline(device, servers),
+    h("div", { class: "bars" }, liveBar(device, parts, servers),
+      serversOf(device).map((name) => budgetBar(device, parts, name, servers))),
     callouts(device),
-    folded ? h("details", {}, h("summary", {}, "figures"), table) : table,
+    figures(device, parts, servers),
     extremes(device),
   ];
 }
 
-function headline(device) {
+function headline(device, servers) {
   const used = difference(device.total_bytes, device.free_bytes);
+  const text = lines("Used is the total minus what is free.", `Both are ${known("measured", device.age_seconds)}`,
+    device.memory_kind === "unified" && "Of unified memory they are the host's own figures.");
   return h("div", { class: "headline" },
-    h("p", { class: "big" }, gib(used), h("small", {}, ` GiB used of ${gib(device.total_bytes)}`)),
-    headroom(device.headroom_ratio));
+    h("p", { class: "big" }, why(gib(used), { kind: "measured", text }),
+      h("small", {}, ` GiB used of ${gib(device.total_bytes)}`)),
+    headroom(device, servers));
 }
 
-function headroom(ratio) {
-  if (ratio === null) return h("p", { class: "headroom" }, "Headroom is not known.");
+function headroom(device, servers) {
+  const ratio = device.headroom_ratio;
+  if (ratio === null) return h("p", { class: "headroom" }, `Headroom is not known${whyUnknown(device)}.`);
   const low = ratio < HEADROOM_RULE;
   const fill = h("div", { class: "fill", width: width(Math.min(Math.max(ratio, 0), METER_END), METER_END) });
+  const text = lines(`Headroom: ${percent(ratio)} of the GPU's memory`, HEADROOM,
+    `It is ${known("computed", device.age_seconds)}`, "The rule of the field is 10 to 15 %.");
   return h("div", { class: "headroom", "data-low": low && "", "data-headroom": ratio },
-    h("p", {}, h("b", {}, percent(ratio)), " headroom", low ? ", below the 10\u202f% rule" : ""),
-    h("div", { class: "meter", title: "Headroom from 0 to 30 %, the mark is the 10 % rule" },
-      fill, h("div", { class: "rule", width: width(HEADROOM_RULE, METER_END) })),
-    h("div", { class: "axis" }, h("span", {}, "0"), h("span", {}, "10\u202f% rule"), h("span", {}, "30\u202f% or more")));
+    h("p", {}, why(h("b", {}, percent(ratio)), { kind: "computed", text }), " headroom",
+      low ? ", below the 10\u202f% rule" : ""),
+    h("div", { class: "meter" }, fill, h("div", { class: "rule", width: width(HEADROOM_RULE, METER_END) })),
+    h("div", { class: "axis" }, ["0", "10\u202f% rule", "30\u202f% or more"].map((text) => h("span", {}, text))));
 }
 
-function liveBar(device, parts) {
-  const total = device.total_bytes;
-  return bar("live", "Live memory by component, figures in the table below", parts.map((part, i) => h("div", {
-    class: part.server === (parts[i - 1]?.server ?? "") ? "part" : "part first",
-    "data-component": part.component, "data-server": part.server, "data-bytes": part.bytes,
-    width: width(part.bytes, total),
-    title: `${label(part.component)}${of(part.server)}: ${gib(part.bytes)} GiB, ${percent(part.bytes / total)}`,
-  }, h("span", {}, label(part.component)))));
-}
-
-/** The budget of one server, starting where its live parts start, so that the two are seen apart at a glance. */
-function budgetBar(device, parts, server) {
-  const lines = budgetParts(device, server);
-  if (!lines.length) return null;
-  const total = device.total_bytes;
-  const start = before(parts, server);
-  const over = start + sum(lines.map((line) => line.bytes)) > total;
-  const several = serversOf(device).length > 1;
-  return bar("budget", `Budget of ${server} at the same scale`, [
-    h("div", { class: "gap", width: width(start, total) }),
-    lines.map((line) => h("div", {
-      class: line.open ? "part open" : "part", "data-component": line.component, "data-server": server,
-      "data-bound": line.bound, "data-bytes": line.bytes, width: width(line.bytes, total),
-      title: `Budget${of(server)}: ${line.text}`,
-    }, !line.open && h("span", {}, label(line.component)))),
-  ], { "data-server": server, "data-over": over && "" }, several && server);
-}
-
-/** What the budget bar is made of; a range is its low bound and two open parts up to likely and to high. */
-function budgetParts(device, server) {
-  const names = new Set(device.budget.filter((line) => line.server === server).map((line) => line.component));
-  return inOrder(names).flatMap((component) => {
-    const { low, likely, high } = bounds(device, server, component);
-    if (likely === null) return [];
-    const name = `${label(component)} ${gib(likely)} GiB`;
-    if (low === null || high === null) return [{ component, bound: "likely", bytes: likely, text: name }];
-    const text = `${name}, between ${gib(low)} and ${gib(high)}`;
-    return [
-      { component, bound: "low", bytes: low, text },
-      { component, bound: "likely", bytes: likely - low, text, open: true },
-      { component, bound: "high", bytes: high - likely, text, open: true },
-    ];
-  });
-}
-
-function bar(row, description, parts, attributes = {}, name = null) {
-  return [
-    h("div", { class: "row", title: name }, row, name && h("small", {}, ` ${name}`)),
-    h("div", { class: "bar", "data-row": row, role: "img", "aria-label": description, ...attributes }, parts),
-  ];
+function whyUnknown(device) {
+  const some = (list, server, component) => list.some((one) => one.server === server && one.component === component);
+  const without = serversOf(device).filter((name) => !some(device.budget, name, "runtime")
+    || !some(device.components, name, "weights") || !some(device.components, name, "kv_used"));
+  return without.length ? `: what of the runtime of ${without.join(", ")} is room can't be told` : "";
 }
 
 function callouts(device) {
-  const unexplained = Object.entries(device.unexplained_bytes).filter(([, bytes]) => bytes > 0);
-  const over = Object.entries(device.overattributed_bytes).filter(([, bytes]) => bytes > 0);
+  const some = (bytesOf) => Object.entries(bytesOf).filter(([, bytes]) => bytes > 0);
   return [
-    unexplained.map(([server, bytes]) => h("p", { class: "call", "data-unexplained": bytes },
+    some(device.unexplained_bytes).map(([server, bytes]) => h("p", { class: "call", "data-unexplained": bytes },
       h("b", {}, `${gib(bytes)} GiB unexplained`), `${of(server)}: runtime holds more than the budget's high bound.`)),
-    over.map(([server, bytes]) => h("p", { class: "call", "data-overattributed": bytes },
+    some(device.overattributed_bytes).map(([server, bytes]) => h("p", { class: "call", "data-overattributed": bytes },
       h("b", {}, `${gib(bytes)} GiB over-attributed`),
       `${of(server)}: its named parts exceed what its processes hold, so a weights or KV figure is wrong.`)),
   ];
@@ -138,13 +107,4 @@ function extremes(device) {
   if (start === undefined) return null;
   return h("p", { class: "foot" },
     `Least free: ${gib(minute)} GiB in the last minute, ${gib(start)} GiB since the agent's start.`);
-}
-
-function before(parts, server) {
-  const first = parts.findIndex((part) => part.server === server);
-  return sum(parts.slice(0, first === -1 ? 0 : first).map((part) => part.bytes));
-}
-
-function of(server) {
-  return server ? ` in ${server}` : "";
 }

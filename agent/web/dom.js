@@ -1,54 +1,103 @@
-// Elements built from values, and an update that keeps what is already on the page (selection, focus, hover).
-// Text only ever enters as text nodes and attributes: nothing here parses HTML.
+// What the page should be, as plain values, and an update that touches only what differs from the last time: so what is
+// on the page stays (selection, focus, hover), and an update costs little. Text only ever enters as text nodes and
+// attributes: nothing here parses HTML.
 
 const SVG = "http://www.w3.org/2000/svg";
 
-// A person opens and closes details; the style attribute is out of bounds for the page's content security policy,
-// its object is not.
-const KEPT = ["open", "style"];
+const drawn = new WeakMap(); // what was last drawn into an element of the document
 
-/** An HTML element. Attributes that are null, undefined or false are left out; so are such children. */
+/** An HTML element. Attributes and children that are null, undefined or false are left out; `width` is in CSS. */
 export function h(tag, attributes, ...children) {
-  return fill(document.createElement(tag), attributes, children);
+  return described(tag, null, attributes, children);
 }
 
 /** An SVG element, likewise. */
 export function svg(tag, attributes, ...children) {
-  return fill(document.createElementNS(SVG, tag), attributes, children);
+  return described(tag, SVG, attributes, children);
 }
 
-/** Change `old` into `fresh`, touching only what differs. */
-export function morph(old, fresh) {
-  if (old.nodeName !== fresh.nodeName) return old.replaceWith(fresh);
-  if (old.nodeType === Node.TEXT_NODE) {
-    if (old.data !== fresh.data) old.data = fresh.data;
-    return undefined;
-  }
-  morphAttributes(old, fresh);
-  const before = [...old.childNodes];
-  const after = [...fresh.childNodes];
-  after.forEach((node, i) => (i < before.length ? morph(before[i], node) : old.append(node)));
-  before.slice(after.length).forEach((node) => node.remove());
-  return undefined;
+/** Make an element of the document what `fresh` says. Siblings with a `data-key` are told apart by it. */
+export function update(element, fresh) {
+  const focused = document.activeElement;
+  const { nodeName } = element;
+  patch(drawn.get(element) ?? { tag: nodeName.toLowerCase(), attributes: {}, children: [], node: element }, fresh);
+  drawn.set(element, fresh);
+  if (focused !== document.activeElement && focused.isConnected) focused.focus({ preventScroll: true }); // it moved
 }
 
-function morphAttributes(old, fresh) {
-  for (const { name } of [...old.attributes]) {
-    if (!KEPT.includes(name) && !fresh.hasAttribute(name)) old.removeAttribute(name);
-  }
-  for (const { name, value } of fresh.attributes) {
-    if (!KEPT.includes(name) && old.getAttribute(name) !== value) old.setAttribute(name, value);
-  }
-  if (old.style.cssText !== fresh.style.cssText) old.style.cssText = fresh.style.cssText;
+function described(tag, space, given, children) {
+  const attributes = {};
+  for (const name in given) if (known(given[name])) attributes[name] = given[name];
+  const content = children.flat(Infinity).filter(known);
+  return { tag, space, attributes, key: attributes["data-key"], node: null,
+    children: content.map((child) => (child.tag ? child : { tag: "#text", text: String(child), node: null })) };
 }
 
-function fill(element, attributes, children) {
-  for (const [name, value] of Object.entries(attributes ?? {})) {
-    if (name === "width") element.style.width = value;
-    else if (known(value)) element.setAttribute(name, value);
+/** Change the node of `old` into what `fresh` says; the node, or the one that took its place. */
+function patch(old, fresh) {
+  if (old.tag !== fresh.tag) {
+    old.node.replaceWith(create(fresh));
+    return fresh.node;
   }
-  element.append(...children.flat(Infinity).filter(known));
-  return element;
+  fresh.node = old.node;
+  if (fresh.tag === "#text") {
+    if (old.text !== fresh.text) fresh.node.data = fresh.text;
+  } else {
+    patchAttributes(fresh.node, old.attributes, fresh.attributes);
+    patchChildren(fresh.node, old.children, fresh.children);
+  }
+  return fresh.node;
+}
+
+function patchAttributes(node, before, after) {
+  for (const name in before) if (!(name in after)) remove(node, name);
+  for (const name in after) if (before[name] !== after[name]) set(node, name, after[name]);
+}
+
+function patchChildren(parent, before, after) {
+  if (before.length === after.length && before.every((child, i) => child.key === after[i].key)) {
+    before.forEach((child, i) => patch(child, after[i]));
+    return;
+  }
+  const wanted = new Set(after.map((child) => child.key));
+  const keyed = new Map();
+  const plain = [];
+  for (const child of before) {
+    if (child.key === undefined) plain.push(child);
+    else if (wanted.has(child.key) && !keyed.has(child.key)) keyed.set(child.key, child);
+    else child.node.remove();
+  }
+  let at = parent.firstChild;
+  for (const child of after) {
+    const match = child.key === undefined ? plain.shift() : keyed.get(child.key);
+    keyed.delete(child.key);
+    const inPlace = match !== undefined && match.node === at;
+    const node = match ? patch(match, child) : create(child);
+    if (inPlace) at = node.nextSibling;
+    else parent.insertBefore(node, at);
+  }
+  for (const child of plain) child.node.remove();
+}
+
+function create(fresh) {
+  if (fresh.tag === "#text") fresh.node = document.createTextNode(fresh.text);
+  else {
+    fresh.node = fresh.space ? document.createElementNS(fresh.space, fresh.tag) : document.createElement(fresh.tag);
+    patchAttributes(fresh.node, {}, fresh.attributes);
+    fresh.node.append(...fresh.children.map(create));
+  }
+  return fresh.node;
+}
+
+// The style attribute is out of bounds for the page's content security policy, its object is not.
+function set(node, name, value) {
+  if (name === "width") node.style.width = value;
+  else node.setAttribute(name, value);
+}
+
+function remove(node, name) {
+  if (name === "width") node.style.width = "";
+  else node.removeAttribute(name);
 }
 
 function known(value) {

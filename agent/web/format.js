@@ -32,6 +32,14 @@ export function duration(seconds) {
   return `${Math.round(seconds / 86400)}\u202fd`;
 }
 
+/** What a device is called: by its index, or by the UUID that stands for one whose index another has now. */
+export const gpuName = (gpu) => (/^(GPU|MIG)-/.test(gpu) ? gpu : `GPU ${gpu}`);
+
+export const plural = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
+
+/** A time of the wall clock, seconds since the epoch, as this browser's user writes it. */
+export const moment = (seconds) => new Date(seconds * 1000).toLocaleString();
+
 /** A width in CSS percent. */
 export const width = (part, whole) => `${(100 * part) / whole}%`;
 

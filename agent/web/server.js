@@ -1,33 +1,91 @@
-// One inference server: what runs, its requests, and each of its KV pools now and over the last minutes.
+// One inference server: what runs, its state, its requests and KV pools, and how it was found and started.
 
-import { chart } from "./chart.js";
 import { h } from "./dom.js";
-import { count, duration, percent, rate, UNKNOWN, width } from "./format.js";
+import { known, lines } from "./evidence.js";
+import { fold } from "./folds.js";
+import { count, duration, gib, gpuName, UNKNOWN } from "./format.js";
+import { notes, prose } from "./notes.js";
+import { origin } from "./origin.js";
+import { pools, thinPools } from "./pools.js";
+import { why } from "./tip.js";
 
 const STALE_SECONDS = 5;
-const POOL_STATES = ["used", "cached", "free", "available"];
-const STATES = {
-  loading: "loading the model", serving: "serving", sleeping: "sleeping: memory given back", down: "not answering",
+const STATES = ["down", "loading", "sleeping", "serving"]; // the gravest first
+const COUNTS = {
+  running: "Requests that are being computed", waiting: "Requests that wait for their turn",
+  preemptions: "Requests that lost their KV cache to others and began anew, since the engine's start",
 };
 
-/** The card of one server. `faults` are the sentences of collectors that failed on it. */
-export function serverCard(server, faults, history) {
-  const stale = server.state !== "down" && server.age_seconds !== null && server.age_seconds > STALE_SECONDS;
-  return h("article", { class: "card", "data-server-card": server.name, "data-stale": stale && "" },
-    h("h2", {}, server.name, h("span", { class: "tag", "data-state": server.state, title: STATES[server.state] },
-      server.state)),
+/** Servers with the gravest state first. */
+export function gravest(servers) {
+  return [...servers].sort((a, b) => STATES.indexOf(a.state) - STATES.indexOf(b.state));
+}
+
+export function serverCard(server, view) {
+  return h("article", {
+    class: "card", "data-key": server.name, "data-server-card": server.name, "data-stale": stale(server),
+  },
+    h("h2", {}, server.name, tag(server)), serverBody(server, view));
+}
+
+/** The row of a server in a list; it opens to the content of its card. */
+export function serverRow(server, view) {
+  const { running, waiting } = server.requests;
+  return fold(`server ${server.name}`, [
+    h("span", { class: "name" }, server.name), tag(server),
+    h("small", { class: "requests" }, running === null ? "" : `${count(running)} running, ${count(waiting)} waiting`),
+    thinPools(server),
+    wrong(server, view).map((text) => h("span", { class: "wrong" }, prose(text))),
+  ], () => serverBody(server, view), {
+    class: "server", "data-server-card": server.name, "data-stale": stale(server),
+  });
+}
+
+function serverBody(server, view) {
+  const gpus = [...new Set(server.ranks.map((rank) => rank.gpu))];
+  return [
     h("dl", { class: "facts" },
       fact("model", server.model ?? UNKNOWN),
       fact("engine", `${server.engine} ${server.version ?? ""}`),
-      fact("url", server.url),
+      fact("url", server.url || UNKNOWN),
+      gpus.length > 0 && fact("on", gpus.map(gpuName).join(", ")),
       server.restarts > 0 && fact("restarts", count(server.restarts))),
-    stale && h("p", { class: "call" }, `This reading is ${duration(server.age_seconds)} old.`),
-    faults.map((fault) => h("p", { class: "call" }, fault)),
-    server.budget_fits === false && h("p", { class: "call" }, "The budget says that this does not fit its device."),
-    server.state === "down" ? null : load(server),
-    server.pools.map((pool) => poolView(server, pool, history.of(server.name, pool))),
-    server.notes.map((note) => h("p", { class: "foot" }, note)),
-  );
+    stateNote(server, view),
+    wrong(server, view).map((text) => h("p", { class: "call" }, prose(text))),
+    ["serving", "sleeping"].includes(server.state) && load(server),
+    pools(server, view.history),
+    notes(server.notes),
+    origin(server),
+  ];
+}
+
+function tag(server) {
+  return h("span", { class: "tag", "data-state": server.state }, server.state);
+}
+
+function stale(server) {
+  return server.state !== "down" && server.age_seconds !== null && server.age_seconds > STALE_SECONDS ? "" : null;
+}
+
+function wrong(server, view) {
+  return [
+    stale(server) !== null && `This reading is ${duration(server.age_seconds)} old.`,
+    ...view.faultsOf(server.name),
+    server.budget_fits === false && "The budget says that this does not fit its device.",
+  ].filter((text) => text);
+}
+
+/** What a state means for the memory that is shown. */
+function stateNote(server, view) {
+  const held = view.devices.flatMap((device) => device.components).filter((part) => part.server === server.name)
+    .reduce((total, part) => total + part.bytes, 0);
+  const text = {
+    loading: "It loads its model, or hangs. Until it answers, all that its processes hold is shown as its runtime: "
+      + `${gib(held)} GiB.`,
+    sleeping: `It sleeps and has given memory back: ${gib(held)} GiB are still held by its processes.`,
+    down: "Nothing answers, and no process of it is known: no memory is shown as its own.",
+  }[server.state];
+  return text && h("p", { class: "note" }, text);
 }
 
 function fact(name, value) {
@@ -35,55 +93,13 @@ function fact(name, value) {
 }
 
 function load(server) {
-  const figure = (name, value) => h("div", {}, h("dd", { "data-load": name }, count(value)), h("dt", {}, name));
+  const figure = (name, value) => h("div", {}, h("dd", { "data-load": name }, why(count(value), {
+    kind: value !== null && "reported",
+    text: lines(`${COUNTS[name]}.`, server.replicas.length > 1 && "The sum of its replicas.",
+      value === null ? "The engine does not tell." : `It is ${known("reported", server.age_seconds)}`),
+  })), h("dt", {}, name));
   return h("dl", { class: "load" },
     figure("running", server.requests.running),
     figure("waiting", server.requests.waiting),
     figure("preemptions", server.counters.preemptions));
-}
-
-function poolView(server, pool, points) {
-  const tokens = statesOf(pool).map((state) => h("span", { class: "key" },
-    h("i", { class: "swatch", "data-component": `kv_${state}` }), `${state} ${count(tokensOf(pool, state))}`));
-  return h("section", {
-    class: "kv", "data-pool": pool.kind, "data-replica": pool.replica, "data-ratio": pool.used_ratio,
-  },
-    h("h3", {}, poolName(server, pool), h("b", {}, percent(pool.used_ratio)), h("small", {}, " used"),
-      h("span", { class: "growth" }, growth(pool.growth_tokens_per_second))),
-    poolBar(pool),
-    h("p", { class: "tokens" }, tokens, h("span", { class: "key" }, `of ${count(pool.capacity_tokens)} tokens`)),
-    chart(points, pool.capacity_tokens));
-}
-
-function poolName(server, pool) {
-  const kinds = new Set(server.pools.map((other) => other.kind));
-  const replicas = new Set(server.pools.map((other) => other.replica));
-  const kind = kinds.size > 1 || pool.kind !== "full" ? ` ${pool.kind}` : "";
-  return `KV pool${kind}${replicas.size > 1 ? ` of replica ${pool.replica}` : ""} `;
-}
-
-function growth(perSecond) {
-  return perSecond === null ? "growth not known" : `${rate(perSecond)} tokens/s`;
-}
-
-/** Tokens by state against the capacity; where the engine gives only a ratio, that. */
-function poolBar(pool) {
-  const capacity = pool.capacity_tokens;
-  const states = statesOf(pool);
-  const part = (state, share) => h("div", {
-    class: "part", "data-component": `kv_${state}`, width: width(share, 1), title: `${state} ${percent(share)}`,
-  });
-  const parts = capacity && states.length
-    ? states.map((state) => part(state, tokensOf(pool, state) / capacity))
-    : pool.used_ratio !== null && part("used", pool.used_ratio);
-  const description = `${percent(pool.used_ratio)} used`;
-  return h("div", { class: "bar", "data-row": "pool", role: "img", "aria-label": description }, parts);
-}
-
-function statesOf(pool) {
-  return POOL_STATES.filter((state) => tokensOf(pool, state) !== null);
-}
-
-function tokensOf(pool, state) {
-  return pool[`${state}_tokens`];
 }

@@ -10,13 +10,16 @@ from agent.snapshot import (
     Component,
     Counters,
     Device,
+    Fragmentation,
     GpuHealth,
     Pool,
+    Rank,
+    Replica,
     Requests,
     Server,
     Snapshot,
 )
-from collectors.readings import Evidence
+from collectors.readings import Evidence, MemoryKind, ServerState
 
 Parts = dict[tuple[str, str], tuple[int, int | None, Evidence]]  # component, server: bytes, budget, evidence
 
@@ -39,15 +42,16 @@ def node(tick: int) -> Snapshot:
         devices=(_healthy(tick), _troubled()),
         servers=(_chat(tick), _hostile(), _down()),
         collectors=(
-            _collector("nvml", "", 0.4),
-            _collector("processes", "GPU-aaaa", 2.4),
-            _collector("endpoint", "chat", 0.3),
-            _collector("endpoint", HOSTILE, 0.3),
-            _collector(
+            collector("nvml", "", 0.4),
+            collector("processes", "GPU-aaaa", 2.4),
+            collector("endpoint", "chat", 0.3),
+            collector("endpoint", HOSTILE, 0.3),
+            collector(
                 "endpoint",
                 "batch",
                 None,
                 "http://127.0.0.1:8002/metrics refused the connection; start the server or correct its url.",
+                {"refused": 41, "timeout": 2},
             ),
         ),
     )
@@ -59,7 +63,7 @@ def without_gpu() -> Snapshot:
         time=START,
         version="0.1.0",
         collectors=(
-            _collector("nvml", "", None, "libnvidia-ml.so.1 was not found: there is no NVIDIA driver on this host."),
+            collector("nvml", "", None, "libnvidia-ml.so.1 was not found: there is no NVIDIA driver on this host."),
         ),
     )
 
@@ -93,13 +97,13 @@ def _healthy(tick: int) -> Device:
         ("other_processes", ""): (412 * MIB, None, "measured"),
     }
     budget = (
-        _line("chat", "weights", "likely", 70_412 * MIB),
-        _line("chat", "kv_pool", "likely", 41_300 * MIB),
-        _line("chat", "runtime", "low", 3_600 * MIB),
-        _line("chat", "runtime", "likely", 5_500 * MIB),
-        _line("chat", "runtime", "high", 8_400 * MIB),
+        line("chat", "weights", "likely", 70_412 * MIB),
+        line("chat", "kv_pool", "likely", 41_300 * MIB),
+        line("chat", "runtime", "low", 3_600 * MIB),
+        line("chat", "runtime", "likely", 5_500 * MIB),
+        line("chat", "runtime", "high", 8_400 * MIB),
     )
-    return _device(0, "GPU-aaaa", "NVIDIA H200", H200_BYTES, parts, budget, headroom=0.178)
+    return device(0, "GPU-aaaa", "NVIDIA H200", H200_BYTES, parts, budget, headroom=0.178)
 
 
 def _troubled() -> Device:
@@ -115,13 +119,13 @@ def _troubled() -> Device:
         ("hidden", ""): (900 * MIB, None, "measured"),
     }
     budget = (
-        _line(HOSTILE, "weights", "likely", 8_192 * MIB),
-        _line(HOSTILE, "kv_pool", "likely", 5_000 * MIB),
-        _line(HOSTILE, "runtime", "low", 1_400 * MIB),
-        _line(HOSTILE, "runtime", "likely", 2_000 * MIB),
-        _line(HOSTILE, "runtime", "high", 3_100 * MIB),
+        line(HOSTILE, "weights", "likely", 8_192 * MIB),
+        line(HOSTILE, "kv_pool", "likely", 5_000 * MIB),
+        line(HOSTILE, "runtime", "low", 1_400 * MIB),
+        line(HOSTILE, "runtime", "likely", 2_000 * MIB),
+        line(HOSTILE, "runtime", "high", 3_100 * MIB),
     )
-    device = _device(
+    return device(
         1,
         "GPU-bbbb",
         "NVIDIA GeForce RTX 4090",
@@ -131,23 +135,28 @@ def _troubled() -> Device:
         headroom=0.06,
         unexplained={HOSTILE: 1_400 * MIB},
         over={"embed": 300 * MIB},
+        notes=("The operating system uses this <b>memory</b> too.",),
+        health=GpuHealth(gpu="1", lost=False, ecc_uncorrected=2, row_remap_failure=True, xids={48: 2, 79: 0, 31: 4}),
     )
-    health = GpuHealth(gpu="1", lost=False, ecc_uncorrected=2, row_remap_failure=True, xids={48: 2, 79: 0})
-    return replace(device, health=health, notes=("The operating system uses this <b>memory</b> too.",))
 
 
-def _device(
+def device(
     index: int,
     uuid: str,
     name: str,
     total: int,
     parts: Parts,
-    budget: tuple[BudgetLine, ...],
+    budget: tuple[BudgetLine, ...] = (),
     *,
-    headroom: float,
+    headroom: float | None,
+    gpu: str | None = None,
+    kind: MemoryKind = "device",
     unexplained: dict[str, int] | None = None,
     over: dict[str, int] | None = None,
+    notes: tuple[str, ...] = (),
+    health: GpuHealth | None = None,
 ) -> Device:
+    """A device whose parts, and what is free beside them, sum to its total."""
     free = total - sum(size for size, _, _ in parts.values())
     components = [
         Component(component=component, server=server, bytes=size, budget_bytes=planned, evidence=how, age_seconds=0.6)
@@ -156,11 +165,11 @@ def _device(
     components.append(Component(component="free", bytes=free, evidence="measured", age_seconds=0.6))
     return Device(
         uuid=uuid,
-        gpu=str(index),
+        gpu=gpu or str(index),
         index=index,
         name=name,
         driver="580.95.05",
-        memory_kind="device",
+        memory_kind=kind,
         total_bytes=total,
         free_bytes=free,
         age_seconds=0.6,
@@ -171,94 +180,109 @@ def _device(
         overattributed_bytes=over or {},
         free_min_bytes={"60s": free - 200 * MIB, "start": free - 900 * MIB},
         used_max_bytes={"60s": total - free + 200 * MIB, "start": total - free + 900 * MIB},
+        notes=notes,
+        health=health,
     )
 
 
 def _chat(tick: int) -> Server:
-    used = _used(tick)
-    pool = Pool(
-        replica="0",
-        kind="full",
-        capacity_tokens=CAPACITY,
-        used_tokens=used,
-        cached_tokens=None,
-        free_tokens=None,
-        available_tokens=CAPACITY - used,
-        used_ratio=used / CAPACITY,
-        pool_bytes=CAPACITY * TOKEN_BYTES,
-        bytes_per_token=TOKEN_BYTES,
-        block_size=16,
-        growth_tokens_per_second=298.4,
+    chat = server(
+        "chat",
+        "meta-llama/Llama-3.1-70B-Instruct",
+        (pool(_used(tick), CAPACITY, growth=298.4),),
+        running=37,
+        waiting=4,
+        preemptions=12,
+        gpus={"0": "GPU-aaaa"},
     )
-    return _server("chat", "meta-llama/Llama-3.1-70B-Instruct", (pool,), running=37, waiting=4, preemptions=12)
+    return replace(
+        chat,
+        model_path="/models/llama-3.1-70b",
+        arguments={"tp": 1, "dtype": "bfloat16", "gpu_memory_utilization": 0.92, "pp_layers": (40, 40)},
+        pids=(4101, 4188),
+        max_request_tokens=131_072,
+        max_request_bytes=131_072 * TOKEN_BYTES,
+        fragmentation=(Fragmentation(kind="kv_block", server="chat", replica="0", low=0.0, likely=0.002, high=0.004),),
+        notes=("70 KV blocks do not divide evenly over the replicas: each is given the same share",),
+    )
 
 
 def _hostile() -> Server:
-    pool = Pool(
-        replica="0",
-        kind="full",
-        capacity_tokens=36_864,
-        used_tokens=24_576,
-        cached_tokens=8_192,
-        free_tokens=4_096,
-        available_tokens=None,
-        used_ratio=24_576 / 36_864,
-        pool_bytes=4_608 * MIB,
-        bytes_per_token=131_072,
-        block_size=1,
-        growth_tokens_per_second=None,
+    tight = replace(
+        pool(24_576, 36_864, growth=None), cached_tokens=8_192, free_tokens=4_096, available_tokens=None, block_size=1
     )
-    return _server(HOSTILE, HOSTILE, (pool,), running=3, waiting=0, preemptions=None, engine="sglang", port=8001)
+    named = server(HOSTILE, HOSTILE, (tight,), running=3, waiting=0, preemptions=None, port=8001)
+    return replace(
+        named, engine="sglang", model_path=HOSTILE, arguments={"dtype": HOSTILE}, notes=(HOSTILE,), configured=False
+    )
 
 
 def _down() -> Server:
-    return Server(
-        name="batch",
-        engine="vllm",
-        version=None,
-        url="http://127.0.0.1:8002",
-        model=None,
-        state="down",
-        age_seconds=None,
-        started_at=None,
-        restarts=1,
-        requests=Requests(running=None, waiting=None),
-        counters=Counters(preemptions=None, prompt_tokens=None, generation_tokens=None),
+    return server("batch", None, (), running=None, waiting=None, preemptions=None, port=8002, state="down")
+
+
+def pool(used: int, capacity: int, *, replica: str = "0", growth: float | None) -> Pool:
+    """A pool of an engine that does not tell cached from free."""
+    return Pool(
+        replica=replica,
+        kind="full",
+        capacity_tokens=capacity,
+        used_tokens=used,
+        cached_tokens=None,
+        free_tokens=None,
+        available_tokens=capacity - used,
+        used_ratio=used / capacity,
+        pool_bytes=capacity * TOKEN_BYTES,
+        bytes_per_token=TOKEN_BYTES,
+        block_size=16,
+        growth_tokens_per_second=growth,
     )
 
 
-def _server(
+def server(
     name: str,
-    model: str,
+    model: str | None,
     pools: tuple[Pool, ...],
     *,
-    running: int,
-    waiting: int,
+    running: int | None,
+    waiting: int | None,
     preemptions: int | None,
-    engine: str = "vllm",
     port: int = 8000,
+    state: ServerState = "serving",
+    gpus: dict[str, str] | None = None,
 ) -> Server:
+    """A server with a replica per pool, its ranks in order on ``gpus``: labels and UUIDs."""
+    answers = state in ("serving", "sleeping")
+    requests = Requests(running=running, waiting=waiting)
+    counters = Counters(preemptions=preemptions, prompt_tokens=1_200_000, generation_tokens=800_000)
+    places = enumerate((gpus or {}).items())
     return Server(
         name=name,
-        engine=engine,
-        version="0.11.0",
+        engine="vllm",
+        version="0.11.0" if answers else None,
         url=f"http://127.0.0.1:{port}",
         model=model,
-        state="serving",
-        age_seconds=0.3,
-        started_at=START - 86_400,
-        restarts=0,
+        state=state,
+        age_seconds=0.3 if answers else None,
+        started_at=START - 86_400 if answers else None,
+        restarts=0 if answers else 1,
+        devices=tuple((gpus or {}).values()),
+        ranks=tuple(Rank(gpu=gpu, uuid=uuid, tp_rank=tp, pp_rank=0, replica="0") for tp, (gpu, uuid) in places),
         pools=pools,
-        requests=Requests(running=running, waiting=waiting),
-        counters=Counters(preemptions=preemptions, prompt_tokens=1_200_000, generation_tokens=800_000),
+        replicas=tuple(Replica(replica=one.replica, requests=requests, counters=counters) for one in pools),
+        requests=requests,
+        counters=counters,
     )
 
 
-def _line(server: str, component: str, bound: Any, size: int) -> BudgetLine:
+def line(server: str, component: str, bound: Any, size: int) -> BudgetLine:
     return BudgetLine(server=server, component=component, bound=bound, bytes=size)
 
 
-def _collector(name: str, target: str, age: float | None, error: str | None = None) -> Collector:
+def collector(
+    name: str, target: str, age: float | None, error: str | None = None, failures: dict[str, int] | None = None
+) -> Collector:
+    """A source that failed when it has an ``error``; ``age`` is that of its last answer."""
     return Collector(
         name=name,
         target=target,
@@ -267,4 +291,5 @@ def _collector(name: str, target: str, age: float | None, error: str | None = No
         error=error,
         duration_seconds=0.002,
         last_success_at=None if age is None else START,
+        failures=failures or {},
     )

@@ -10,6 +10,7 @@ import uvicorn
 from agent.snapshot import Snapshot
 from agent.web.routes import build_app
 from tests.agent.web import sample
+from tests.browser import Page
 
 
 class Site:
@@ -50,3 +51,7 @@ class Site:
         """End the server; its port refuses connections afterwards."""
         self._server.force_exit = self._server.should_exit = True
         self._thread.join(timeout=10)
+
+
+Open = Callable[[Site], Page]
+"""Opens the page of a site and waits for its first figures."""

@@ -1,34 +1,15 @@
 """What the page says when figures are old or missing: it never passes an old value for a fresh one."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import msgspec
-import pytest
 
 from agent.snapshot import Device, Snapshot
 from tests.agent.web import sample
-from tests.agent.web.site import Site
-from tests.browser import Browser, Page
+from tests.agent.web.site import Open, Site
+from tests.browser import Browser
 
-Open = Callable[[Site], Page]
 BANNER = "document.getElementById('banner').innerText"
-
-
-@pytest.fixture
-def show(browser: Browser) -> Iterator[Open]:
-    """Open a page on a site; both are closed after the test."""
-    opened: list[tuple[Site, Page]] = []
-
-    def open_page(site: Site) -> Page:
-        page = browser.open(site.url)
-        opened.append((site, page))
-        page.wait_until("document.getElementById('version')?.textContent")
-        return page
-
-    yield open_page
-    for site, page in opened:
-        page.close()
-        site.stop()
 
 
 def test_a_stopped_agent_is_said_and_its_figures_are_greyed_until_it_is_back(show: Open) -> None:
@@ -128,23 +109,6 @@ def test_without_gpu_and_server_the_page_says_what_is_missing_and_what_to_do(sho
     assert "nvidia-smi" in cards[0]
     assert "servers:" in cards[1]
     assert page.problems() == []
-
-
-def test_more_than_two_gpus_fold_their_tables(show: Open) -> None:
-    """Eight bars fit a screen; a table opened by hand stays open while the figures change."""
-
-    def node(tick: int) -> Snapshot:
-        snapshot = sample.node(tick)
-        many = tuple(msgspec.structs.replace(snapshot.devices[0], index=i, uuid=f"GPU-{i}") for i in range(8))
-        return msgspec.structs.replace(snapshot, devices=many)
-
-    page = show(Site(node))
-    page.evaluate("document.querySelector('details').open = true")
-    points = page.evaluate("document.querySelector('.chart').dataset.points")
-    page.wait_until(f"document.querySelector('.chart').dataset.points !== '{points}'")
-
-    assert page.evaluate("document.querySelectorAll('details[open]').length") == 1
-    assert page.evaluate("document.querySelectorAll('[data-row=live]').length") == 8
 
 
 def test_the_policy_blocks_what_the_page_does_not_bring(show: Open) -> None:

@@ -1,0 +1,43 @@
+// How a server is known and was started, behind a disclosure: settings or discovery, model, arguments, ranks, pids.
+
+import { h } from "./dom.js";
+import { fold } from "./folds.js";
+import { count, gib, gpuName, moment, plural } from "./format.js";
+
+/** The disclosure of one server. */
+export function origin(server) {
+  const names = Object.keys(server.arguments);
+  const summary = `how it was ${server.configured ? "configured" : "found"}: ${
+    plural(names.length, "argument")}, ${plural(server.pids.length, "pid")}`;
+  return fold(`origin ${server.name}`, summary, () => h("dl", { class: "origin" },
+    entry("known by", server.configured ? "the settings" : "its processes on this host; the settings do not name it"),
+    entry("started", server.started_at !== null && moment(server.started_at)),
+    entry("model path", server.model_path ?? "not known: no budget, and weights stay inside runtime"),
+    entry("longest request", request(server)),
+    entry("ranks", server.ranks.length > 0 && server.ranks.map(rankText).join("; ")),
+    entry("pids", server.pids.length > 0 ? server.pids.join(", ") : "not known"),
+    entry("arguments", names.length === 0 ? "not known" : [
+      h("dl", { class: "arguments" }, names.sort().map((name) => h("div", { "data-key": name },
+        h("dt", {}, name), h("dd", { "data-argument": name }, text(server.arguments[name]))))),
+      h("small", {}, "From the settings, else from its command line, else as the engine reports. What is not here is "
+        + "the engine's default."),
+    ])));
+}
+
+function entry(name, value) {
+  return value ? h("div", { "data-key": name }, h("dt", {}, name), h("dd", { "data-origin": name }, value)) : null;
+}
+
+function request({ max_request_tokens: tokens, max_request_bytes: bytes }) {
+  return tokens !== null && `${count(tokens)} tokens${bytes === null ? "" : `, ${gib(bytes)} GiB of the pool`}`;
+}
+
+function rankText(rank) {
+  const where = gpuName(rank.gpu);
+  if (rank.tp_rank === null) return `${where}: its rank is not known`;
+  return `${where}: TP ${rank.tp_rank}, PP ${rank.pp_rank}, replica ${rank.replica}`;
+}
+
+function text(value) {
+  return Array.isArray(value) ? value.join(", ") : String(value);
+}

@@ -1,0 +1,88 @@
+// The whole page of one snapshot. A few GPUs or servers are cards; many are lists whose rows open to the same cards.
+
+import { collectors } from "./collectors.js";
+import { deviceCard } from "./device.js";
+import { h } from "./dom.js";
+import { gpuName, percent } from "./format.js";
+import { gathered, prose } from "./notes.js";
+import { overview } from "./overview.js";
+import { serverCard, serverRow } from "./server.js";
+
+const DEVICE_CARDS = 2; // more than so many become a list
+const SERVER_CARDS = 3;
+
+const NO_GPU = "The agent shows no GPU. Check that nvidia-smi works on this host; in a container, that the GPUs were "
+  + "passed in. A GPU that appears is picked up without a restart.";
+const NO_SERVER = "No inference server was found among this host's processes, and the settings name none. One that "
+  + "starts is picked up by itself; one that the agent can't see is named by its url: under servers: in the settings.";
+
+/** The page's main element. */
+export function main(fresh, history) {
+  const gpus = new Map(fresh.devices.map((device) => [device.uuid, gpuName(device.gpu)]));
+  const view = {
+    history, devices: fresh.devices, host: fresh.host_memory,
+    servers: new Map(fresh.servers.map((server) => [server.name, server])),
+    faultsOf: (target) => [...new Set(fresh.collectors
+      .filter((one) => one.error && target !== "" && one.target === target).map((one) => one.error))],
+  };
+  return h("main", { id: "node" },
+    h("div", { class: "columns" },
+      h("div", { class: "column", id: "devices" }, devices(fresh, view)),
+      h("div", { class: "column", id: "servers" }, servers(fresh, view))),
+    collectors(fresh, (target) => gpus.get(target) ?? target));
+}
+
+function devices(fresh, view) {
+  if (!fresh.devices.length) return missing("No GPU", NO_GPU, fresh, "nvml");
+  if (fresh.devices.length > DEVICE_CARDS) return overview(fresh.devices, view);
+  return fresh.devices.map((device) => deviceCard(device, view));
+}
+
+function servers(fresh, view) {
+  if (!fresh.servers.length) return missing("No inference server", NO_SERVER, fresh, "processes");
+  if (fresh.servers.length <= SERVER_CARDS) return fresh.servers.map((server) => serverCard(server, view));
+  return h("section", { class: "card" }, h("h2", {}, "Servers"),
+    h("div", { class: "list" }, fresh.servers.map((server) => serverRow(server, view))),
+    gathered(fresh.servers.map((server) => [server.name, server.notes]), "servers"));
+}
+
+function missing(title, advice, fresh, name) {
+  const errors = fresh.collectors.filter((one) => one.error && one.name === name && one.target === "");
+  return h("article", { class: "card", "data-missing": title },
+    h("h2", {}, title), errors.map((one) => h("p", { class: "call" }, prose(one.error))),
+    h("p", { class: "note" }, advice));
+}
+
+/** The line at the top: where, what, and whether all is well. */
+export function status(fresh) {
+  const driver = fresh.devices.find((device) => device.driver)?.driver;
+  const least = lowest(fresh.devices);
+  const states = tally(fresh.servers.map((server) => server.state));
+  const failing = fresh.collectors.filter((one) => one.error).length;
+  return h("p", { id: "status" },
+    h("span", {}, location.host),
+    driver && h("span", {}, `driver ${driver}`),
+    fresh.devices.length > DEVICE_CARDS && least && h("span", {},
+      `${fresh.devices.length} GPUs, lowest headroom ${percent(least.headroom_ratio)} on ${gpuName(least.gpu)}`),
+    fresh.servers.length > SERVER_CARDS && h("span", {}, `${fresh.servers.length} servers: ${states}`),
+    fresh.reload && !fresh.reload.success && h("span", { class: "bad" }, "settings not reloaded"),
+    h("span", { class: failing ? "bad" : "" }, failing
+      ? `${failing} of ${fresh.collectors.length} collectors failing` : "all collectors ok"));
+}
+
+/** The title of the window. */
+export function title({ devices: all }) {
+  const least = lowest(all);
+  return `${least ? `${percent(least.headroom_ratio)} headroom · ` : ""}vramscope ${location.host}`;
+}
+
+function lowest(all) {
+  const known = all.filter((device) => device.headroom_ratio !== null);
+  return known.sort((a, b) => a.headroom_ratio - b.headroom_ratio)[0];
+}
+
+function tally(words) {
+  const counts = new Map();
+  for (const word of words) counts.set(word, (counts.get(word) ?? 0) + 1);
+  return [...counts].map(([word, times]) => `${times} ${word}`).join(", ");
+}
