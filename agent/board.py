@@ -2,6 +2,7 @@
 
 import gzip
 from collections.abc import Callable, Sequence
+from functools import cached_property
 
 import msgspec
 from msgspec import structs
@@ -12,7 +13,7 @@ from agent.exporter import render
 from agent.hardware import Hardware
 from agent.health import Health
 from agent.memory.budget import Device as BudgetDevice
-from agent.memory.history import Extremes
+from agent.memory.history import Peaks
 from agent.processes import Look
 from agent.seating import seats
 from agent.snapshot import Reload, Snapshot
@@ -27,14 +28,20 @@ STUCK_SECONDS = 10.0
 
 
 class Published:
-    """What the last tick left for readers; replaced field by field, each a single assignment."""
+    """What the last tick left for readers. The forms that not every tick is asked for are made when one first is."""
 
     def __init__(self, snapshot: Snapshot, metrics: bytes, at: float) -> None:
         self.snapshot = snapshot
         self.metrics = metrics
-        self.metrics_gzip = gzip.compress(metrics, compresslevel=1, mtime=0)
-        self.snapshot_json = msgspec.json.encode(snapshot)
         self.at = at
+
+    @cached_property
+    def metrics_gzip(self) -> bytes:
+        return gzip.compress(self.metrics, compresslevel=1, mtime=0)
+
+    @cached_property
+    def snapshot_json(self) -> bytes:
+        return msgspec.json.encode(self.snapshot)
 
 
 class Board:
@@ -57,7 +64,7 @@ class Board:
         self._clock = clock
         self._wall = wall
         self._node: NodeReading | None = None
-        self._used: dict[str, Extremes] = {}
+        self._used: dict[str, Peaks] = {}
         self._hardware = Hardware()
         self._targets: set[str] = set()
         self._reload: Reload | None = None
@@ -72,6 +79,7 @@ class Board:
         self._hardware.took(node)
         devices = (*node.devices, *self._hardware.missing(node))
         self._watch_only({device.uuid or f"gpu {device.gpu}" for device in devices})
+        self._used = {uuid: peaks for uuid, peaks in self._used.items() if uuid in self._targets}
         for device in devices:
             target = device.uuid or f"gpu {device.gpu}"
             self._record("nvml", target, device.memory_fault)
@@ -79,8 +87,8 @@ class Board:
                 self._record("processes", target, device.processes_fault)
             if device.memory is not None and device.uuid is not None:
                 used = device.memory.total_bytes - device.memory.free_bytes
-                extremes = self._used.setdefault(device.uuid, Extremes(WINDOW_SECONDS))
-                extremes.add(device.memory.at, max(used, device.memory.used_max_bytes or 0))
+                peaks = self._used.setdefault(device.uuid, Peaks(WINDOW_SECONDS))
+                peaks.add(device.memory.at, max(used, device.memory.used_max_bytes or 0))
 
     def lost_node(self, fault: Fault) -> None:
         """There was no pass: no driver, or its child died."""

@@ -46,6 +46,7 @@ class ServerWatch:
         self._processes_hidden = not facts.on_this_host
         self._titles: dict[int, RankTitle] = {}
         self._last: ServerReading | None = None  # survives a time without answers, to notice a restart
+        self._reported: tuple[dict[str, object], Arguments, tuple[str, ...]] | None = None
         self._budget: tuple[tuple[Arguments, Device], Budget | None, tuple[str, ...]] | None = None
         self.notes: tuple[str, ...] = ()
 
@@ -139,7 +140,9 @@ class ServerWatch:
         known: dict[str, object] = {"tp": tp, "pp": pp, "dp": dp, "engine_version": self.facts.version}
         if self._last is not None:
             known |= {**self._last.arguments, "engine_version": self._last.version or self.facts.version}
-        reported, notes = from_reported(known, engine=self.facts.engine)
+        if self._reported is None or self._reported[0] != known:
+            self._reported = (known, *from_reported(known, engine=self.facts.engine))
+        _, reported, notes = self._reported
         self.notes = (*self.facts.notes, *notes)
         return merge(self._started_with(), reported)
 

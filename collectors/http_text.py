@@ -53,7 +53,8 @@ class Endpoint:
         self._base = parse_base_url(base_url)
         if api_key is not None and not (api_key.isascii() and api_key.isprintable() and api_key == api_key.strip()):
             raise ValueError("the API key must be printable ASCII without spaces at its ends; check the key file")
-        self._paths = frozenset(paths)
+        self._urls = {path: self._base.copy_with(path=self._base.path.rstrip("/") + path) for path in paths}
+        self._requests: dict[tuple[httpx.URL, bool], httpx.Request] = {}
         self._deadline_seconds = deadline_seconds
         self._max_bytes = max_bytes
         self._api_key = api_key
@@ -80,9 +81,9 @@ class Endpoint:
             Refused: 401 or 403.
             Unreadable: any other status than 200, a foreign redirect, too large, not text, not HTTP, cut off.
         """
-        if path not in self._paths:
-            raise ValueError(f"{path!r} is not one of the paths this endpoint may read: {sorted(self._paths)}")
-        url = self._join(path)
+        if path not in self._urls:
+            raise ValueError(f"{path!r} is not one of the paths this endpoint may read: {sorted(self._urls)}")
+        url = self._urls[path]
         try:
             async with asyncio.timeout(self._deadline_seconds):
                 return await self._follow(url, key=key)
@@ -96,9 +97,6 @@ class Endpoint:
 
     async def aclose(self) -> None:
         await self._transport.aclose()
-
-    def _join(self, path: str) -> httpx.URL:
-        return self._base.copy_with(path=self._base.path.rstrip("/") + path)
 
     async def _follow(self, url: httpx.URL, *, key: bool) -> Answer:
         answer = await self._request(url, key=key)
@@ -116,12 +114,11 @@ class Endpoint:
 
     def _may_follow(self, asked: httpx.URL, target: httpx.URL) -> bool:
         same_origin = (asked.scheme, asked.host, asked.port) == (target.scheme, target.host, target.port)
-        allowed = {self._join(path).path for path in self._paths} | {asked.path + "/"}
+        allowed = {url.path for url in self._urls.values()} | {asked.path + "/"}
         return same_origin and target.path in allowed and not target.query and not target.userinfo
 
     async def _request(self, url: httpx.URL, *, key: bool) -> Answer | httpx.URL:
-        headers = {"Authorization": f"Bearer {self._api_key}"} if key and self._api_key is not None else {}
-        request = httpx.Request("GET", url, headers=_HEADERS | headers)
+        request = self._asking(url, key=key)
         async with contextlib.aclosing(await self._transport.handle_async_request(request)) as response:
             if response.status_code in _REDIRECTS and "location" in response.headers:
                 return _resolved(url, response.headers["location"])
@@ -136,6 +133,13 @@ class Endpoint:
                 "not_text", f"{url} answered binary data, not text; check that the URL is the server's own"
             )
         return Answer(status=response.status_code, content_type=content_type, text=body.decode("utf-8", "replace"))
+
+    def _asking(self, url: httpx.URL, *, key: bool) -> httpx.Request:
+        """The request, made once for each of the few URLs that are asked for."""
+        if (url, key) not in self._requests:
+            headers = {"Authorization": f"Bearer {self._api_key}"} if key and self._api_key is not None else {}
+            self._requests[url, key] = httpx.Request("GET", url, headers=_HEADERS | headers)
+        return self._requests[url, key]
 
     async def _body(self, url: httpx.URL, response: httpx.Response) -> bytes:
         chunks: list[bytes] = []

@@ -3,6 +3,7 @@
 import difflib
 import math
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -90,6 +91,7 @@ def from_reported(values: Mapping[str, object], *, engine: str) -> tuple[Argumen
     return Arguments(engine=engine, **known, reported=frozenset(known)), tuple(notes)
 
 
+@lru_cache(maxsize=256)  # of every server several times a tick, mostly the same
 def merge(given: Arguments, reported: Arguments) -> Arguments:
     """Field by field the given value, else the reported one; ``reported`` keeps which is which."""
     added = {

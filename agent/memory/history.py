@@ -1,4 +1,4 @@
-"""What the last minutes tell: growth of a pool, and extremes of a device between scrapes. Times are handed in."""
+"""What the last minutes tell: growth of a pool, and peaks of a device between scrapes. Times are handed in."""
 
 from collections import deque
 from itertools import combinations
@@ -48,10 +48,12 @@ class PoolHistory:
         """Medians of time and tokens over bins of 10 s that end at the last point, oldest first."""
         end = self._points[-1][0] if self._points else 0.0
         bins: dict[int, list[tuple[float, int]]] = {}
-        for at, used in self._points:
-            if at > end - GROWTH_SECONDS:
-                bins.setdefault(int((end - at) // BIN_SECONDS), []).append((at, used))
-        return [(median(at for at, _ in points), median(used for _, used in points)) for points in bins.values()]
+        for at, used in reversed(self._points):
+            if at <= end - GROWTH_SECONDS:
+                break
+            bins.setdefault(int((end - at) // BIN_SECONDS), []).append((at, used))
+        centres = [(median(at for at, _ in points), median(used for _, used in points)) for points in bins.values()]
+        return centres[::-1]
 
 
 def _after_last_fall(centres: list[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -61,34 +63,26 @@ def _after_last_fall(centres: list[tuple[float, float]]) -> list[tuple[float, fl
     return centres[falls[-1] :] if falls else centres
 
 
-class Extremes:
-    """Highest and lowest of a quantity over a sliding window and since the start."""
+class Peaks:
+    """The highest of a quantity over a sliding window and since the start."""
 
     def __init__(self, window_seconds: float) -> None:
         self._window_seconds = window_seconds
-        self._highs: deque[tuple[float, int]] = deque()
-        self._lows: deque[tuple[float, int]] = deque()
+        self._samples: deque[tuple[float, int]] = deque()
         self.highest: int | None = None
-        self.lowest: int | None = None
 
     def add(self, at: float, value: int) -> None:
-        """Take one sample in O(1): each deque keeps only samples that can still become the extreme."""
+        """Take one sample in O(1): only those are kept that can still become the highest of the window."""
         self.highest = value if self.highest is None else max(self.highest, value)
-        self.lowest = value if self.lowest is None else min(self.lowest, value)
-        while self._highs and self._highs[-1][1] <= value:
-            self._highs.pop()
-        while self._lows and self._lows[-1][1] >= value:
-            self._lows.pop()
-        self._highs.append((at, value))
-        self._lows.append((at, value))
+        while self._samples and self._samples[-1][1] <= value:
+            self._samples.pop()
+        self._samples.append((at, value))
+        self._forget(at)
 
     def window_highest(self, now: float) -> int | None:
-        return self._oldest_within(self._highs, now)
+        self._forget(now)
+        return self._samples[0][1] if self._samples else None
 
-    def window_lowest(self, now: float) -> int | None:
-        return self._oldest_within(self._lows, now)
-
-    def _oldest_within(self, samples: deque[tuple[float, int]], now: float) -> int | None:
-        while samples and samples[0][0] < now - self._window_seconds:
-            samples.popleft()
-        return samples[0][1] if samples else None
+    def _forget(self, now: float) -> None:
+        while self._samples and self._samples[0][0] < now - self._window_seconds:
+            self._samples.popleft()

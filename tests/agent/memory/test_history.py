@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.memory.history import KEEP_SECONDS, Extremes, PoolHistory
+from agent.memory.history import KEEP_SECONDS, Peaks, PoolHistory
 
 
 def filled(points: list[tuple[float, int]]) -> PoolHistory:
@@ -73,18 +73,17 @@ def test_points_are_kept_for_ten_minutes_and_never_go_back() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0.1, 30), st.integers(0, 1000)), min_size=1, max_size=60))
-def test_extremes_equal_the_plain_definition(steps: list[tuple[float, int]]) -> None:
-    """Sliding and overall extremes against max and min over the samples themselves."""
-    extremes = Extremes(60.0)
+def test_peaks_equal_the_plain_definition(steps: list[tuple[float, int]]) -> None:
+    """Sliding and overall peaks against the maximum over the samples themselves."""
+    peaks = Peaks(60.0)
     samples: list[tuple[float, int]] = []
     now = 0.0
     for step, value in steps:
         now += step
         samples.append((now, value))
-        extremes.add(now, value)
+        peaks.add(now, value)
 
         window = [value for at, value in samples if at >= now - 60.0]
-        assert extremes.window_highest(now) == max(window)
-        assert extremes.window_lowest(now) == min(window)
-    assert (extremes.highest, extremes.lowest) == (max(v for _, v in samples), min(v for _, v in samples))
-    assert extremes.window_highest(now + 61) is None
+        assert peaks.window_highest(now) == max(window)
+    assert peaks.highest == max(value for _, value in samples)
+    assert peaks.window_highest(now + 61) is None
