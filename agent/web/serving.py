@@ -28,6 +28,7 @@ REQUEST_SECONDS = 10.0
 HANDSHAKE_SECONDS = 10.0
 CLOSING_SECONDS = 2.0
 ACCEPT_RETRY_SECONDS = 1.0
+TICK_SECONDS = 1.0
 BACKLOG = 512
 SPEAK_TLS = (
     b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\nconnection: close\r\n\r\n"
@@ -123,6 +124,7 @@ class HttpServer(uvicorn.Server):
         self._listener = listener
         self._web = web or WebFile()
         self._arriving: set[asyncio.Task[None]] = set()
+        self._stopped = asyncio.Event()
 
     async def run_forever(self) -> None:
         with self._web.watched():
@@ -130,6 +132,7 @@ class HttpServer(uvicorn.Server):
 
     def stop(self) -> None:
         self.should_exit = True
+        self._stopped.set()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -140,8 +143,15 @@ class HttpServer(uvicorn.Server):
         self._accepting = asyncio.create_task(self._accept())
         self.started = True
 
+    async def main_loop(self) -> None:
+        """Once a second, where uvicorn's own wakes ten times to see whether it should stop."""
+        while not await self.on_tick(counter=0):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(TICK_SECONDS):
+                    await self._stopped.wait()
+
     async def on_tick(self, counter: int) -> bool:
-        """Ten times a second: end connections that were made under TLS settings which no longer hold."""
+        """End connections that were made under TLS settings which no longer hold; whether to stop."""
         if self._accepting.done():
             self._accepting.result()
         tls = self._web.config.tls
