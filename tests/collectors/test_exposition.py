@@ -134,3 +134,14 @@ def test_long_lines_cost_no_more_than_their_length(filling: str) -> None:
         outcome = exc.reason
 
     assert outcome in ("16 samples", "malformed")
+
+
+def test_names_that_begin_alike_are_told_apart() -> None:
+    """A name that is the beginning of another, one of one letter, one with a sign of regular expressions."""
+    names = ("a", "a_total", "ab", "ab.c", "b:x", "b:xy")
+    wanted = Wanted(names)
+
+    found = [sample.name for sample in wanted.samples("".join(f"{name} 1\n" for name in names), source="here")]
+
+    assert found == list(names)
+    assert wanted.samples("a_tota 1\nabc 1\nab_c 1\nb: 1\nc 1\naa 1\n", source="here") == []
