@@ -42,11 +42,20 @@ class Program:
     def until(self, look: Callable[[], T], *, seconds: float = 30.0) -> T:
         """What ``look`` gives once it is true; fails with the program's own words after the deadline."""
         deadline = time.monotonic() + seconds
-        while not (found := look()):
+        while not (found := self._looked(look)):
             assert self.process.poll() is None, f"ended with {self.process.returncode}: {''.join(self.errors)}"
             assert time.monotonic() < deadline, f"not within {seconds} s; last: {found!r}; {''.join(self.errors)}"
             time.sleep(0.1)
         return found
+
+    def _looked(self, look: Callable[[], T]) -> T:
+        """What it gives; a program that has ended is said with its own words, not as a refused connection."""
+        try:
+            return look()
+        except httpx.TransportError:
+            time.sleep(0.5)
+            assert self.process.poll() is None, f"ended with {self.process.returncode}: {''.join(self.errors)}"
+            raise
 
     def end(self) -> int:
         """Ask it to stop and give its exit code."""

@@ -9,7 +9,7 @@ import logging
 import os
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -67,10 +67,12 @@ class _Protocol(H11Protocol):
     """uvicorn's connection, closed when a client does not complete a request in time."""
 
     tls: Tls | None = None
+    made: Callable[[], None] = staticmethod(lambda: None)
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn declares it
         super().connection_made(transport)
+        self.made()
         if self.tls is not None and not self.tls.allows(transport.get_extra_info("peercert")):
             log.warning("refused %s: its client certificate has no allowed name", self.client and self.client[0])
             transport.abort()
@@ -124,6 +126,7 @@ class HttpServer(uvicorn.Server):
         self._listener = listener
         self._web = web or WebFile()
         self._arriving: set[asyncio.Task[None]] = set()
+        self._unmade: set[socket.socket] = set()  # arriving, and not counted among the connections yet
         self._stopped = asyncio.Event()
 
     async def run_forever(self) -> None:
@@ -178,21 +181,24 @@ class HttpServer(uvicorn.Server):
                 await asyncio.sleep(ACCEPT_RETRY_SECONDS)
                 continue
             limit = MAX_CONNECTIONS if self._web.config.tls is None else MAX_TLS_CONNECTIONS
-            if len(self._arriving) + len(self.server_state.connections) >= limit:
+            if len(self._unmade) + len(self.server_state.connections) >= limit:
                 connection.close()
             else:
                 task = loop.create_task(self._admit(connection, address[0]))
                 self._arriving.add(task)
+                self._unmade.add(connection)
                 task.add_done_callback(partial(self._arrived, connection))
             await asyncio.sleep(0)  # accepting may not have waited, and a flood must not keep the loop
 
-    def _protocol(self, tls: Tls | None) -> _Protocol:
+    def _protocol(self, tls: Tls | None, connection: socket.socket) -> _Protocol:
         made = _Protocol(config=self.config, server_state=self.server_state, app_state={})
         made.tls = tls
+        made.made = partial(self._unmade.discard, connection)
         return made
 
     def _arrived(self, connection: socket.socket, task: asyncio.Task[None]) -> None:
         self._arriving.discard(task)
+        self._unmade.discard(connection)
         if task.cancelled():  # maybe before it began
             connection.close()
 
@@ -200,7 +206,7 @@ class HttpServer(uvicorn.Server):
         """Make an accepted socket a connection, after its handshake where there is TLS; close it where that fails."""
         loop = asyncio.get_running_loop()
         tls = self._web.config.tls
-        protocol = partial(self._protocol, tls)
+        protocol = partial(self._protocol, tls, connection)
         admitted = False
         try:
             async with asyncio.timeout(HANDSHAKE_SECONDS):
