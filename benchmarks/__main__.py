@@ -79,8 +79,9 @@ def hot(node: BusyNode) -> None:
     bare, sample = p50(timings.bare), p50(timings.sample)
     real = COUNT * REAL_CALL_SECONDS
     figure("memory of 8 GPUs, bare pynvml calls", 1e6 * bare, "us")
-    figure("  the child's pass: announced, checked, as JSON", 1e6 * sample, "us", remark=f"{sample / bare:.1f} x")
+    figure("  the child's sample: announced, checked, peaks", 1e6 * sample, "us", remark=f"{sample / bare:.1f} x")
     figure("  ratio with 12 us more a call, as a driver takes", (sample + real) / (bare + real), "x", at_most=2)
+    figure("  the same as a line for the agent", 1e6 * p50(timings.line), "us")
     figure("process lists of 8 GPUs, bare pynvml calls", 1e6 * p50(timings.bare_lists), "us")
     figure("one turn, all in", 1000 * p50(timings.turns), "ms", at_most=15, remark="the work of a second:")
     figure("  pass over the devices, read by the agent", 1000 * p50(timings.devices), "ms")

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import pynvml
@@ -33,10 +33,11 @@ T = TypeVar("T")
 
 
 class Timings(msgspec.Struct, kw_only=True):
-    """CPU seconds by action; ``bare`` and ``sample`` are of all devices together."""
+    """CPU seconds by action; ``bare``, ``sample`` and ``line`` are of all devices together."""
 
     bare: list[float]
     sample: list[float]
+    line: list[float]
     bare_lists: list[float]
     turns: list[float] = []
     devices: list[float] = []
@@ -73,33 +74,29 @@ def samples(write: Callable[[bytes], object]) -> Timings:
             pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
             pynvml.nvmlDeviceGetGraphicsRunningProcesses(handle)
 
-    only_memory = passes(driver, write, processes_interval_seconds=NEVER)
-    only_memory()
-    return Timings(bare=timed(bare, SAMPLES), sample=timed(only_memory, SAMPLES), bare_lists=timed(bare_lists, SAMPLES))
+    reader = passes(driver, processes_interval_seconds=NEVER)
+    reader.read()
+    return Timings(
+        bare=timed(bare, SAMPLES),
+        sample=timed(reader.read, SAMPLES),
+        line=timed(lambda: write(as_line(reader.read())), SAMPLES),
+        bare_lists=timed(bare_lists, SAMPLES),
+    )
 
 
-def passes(
-    driver: PynvmlDriver, write: Callable[[bytes], object], *, processes_interval_seconds: float
-) -> Callable[[], bytes]:
-    """One pass as the child makes it: each call announced, the result written as a line."""
-    where = Step.make()
-
-    def announce(step: str) -> None:
-        where.enter(step, time.monotonic())
-
-    reader = Passes(
+def passes(driver: PynvmlDriver, *, processes_interval_seconds: float) -> Passes:
+    """Passes as the child makes them: each call announced, each answer checked, peaks kept."""
+    step = Step.make()
+    return Passes(
         driver,
-        announce=announce,
+        announce=lambda entered: step.enter(entered, time.monotonic()),
         clock=time.monotonic,
         processes_interval_seconds=processes_interval_seconds,
     )
 
-    def one() -> bytes:
-        line = json.dumps({"reading": reader.read()}, separators=(",", ":")).encode() + b"\n"
-        write(line)
-        return line
 
-    return one
+def as_line(node: dict[str, Any]) -> bytes:
+    return json.dumps({"reading": node}, separators=(",", ":")).encode() + b"\n"
 
 
 async def whole_turns(config: Path, write: Callable[[bytes], object], timings: Timings) -> None:
@@ -107,12 +104,14 @@ async def whole_turns(config: Path, write: Callable[[bytes], object], timings: T
     agent = Agent(load_settings(config))
     driver = PynvmlDriver(Path("/proc"))
     driver.start()
-    one = passes(driver, write, processes_interval_seconds=5.0)
+    reader = passes(driver, processes_interval_seconds=5.0)
     decoder = msgspec.json.Decoder(Line)
     sources = list(agent.fleet.sources.values())
 
     async def devices() -> None:
-        agent.board.took_node(decoder.decode(one()).reading)
+        line = as_line(reader.read())
+        write(line)
+        agent.board.took_node(decoder.decode(line).reading)
 
     async def servers() -> None:
         for source in sources:
