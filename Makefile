@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: demo test lint bench test-engines fuzz docs dashboards build clean
+.PHONY: demo test lint bench test-engines fuzz soak docs dashboards build clean
 
 demo: $(VENV)/.run
 	$(BIN)/vramscope demo
@@ -27,6 +27,9 @@ test-engines: $(VENV)/.dev
 
 fuzz: $(VENV)/.dev
 	$(PYTEST) -q -m fuzz
+
+soak: $(VENV)/.dev
+	$(PYTEST) -q -s -m soak tests/soak
 
 docs: $(VENV)/.dev
 	$(BIN)/python -m docs.build

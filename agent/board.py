@@ -78,7 +78,7 @@ class Board:
         self._record("nvml", "", None)
         self._hardware.took(node)
         devices = (*node.devices, *self._hardware.missing(node))
-        self._watch_only({device.uuid or f"gpu {device.gpu}" for device in devices})
+        self._targets = {device.uuid or f"gpu {device.gpu}" for device in devices}
         self._used = {uuid: peaks for uuid, peaks in self._used.items() if uuid in self._targets}
         for device in devices:
             target = device.uuid or f"gpu {device.gpu}"
@@ -93,14 +93,8 @@ class Board:
     def lost_node(self, fault: Fault) -> None:
         """There was no pass: no driver, or its child died."""
         self._node = None
-        self._watch_only(set())
+        self._targets = set()
         self._record("nvml", "", fault)
-
-    def _watch_only(self, targets: set[str]) -> None:
-        """A device that is not there any more is no source that works."""
-        for target in self._targets - targets:
-            self.health.forget(target)
-        self._targets = targets
 
     def took_server(self, watch: ServerWatch, outcome: Outcome[ServerReading]) -> bool:
         """Take what a server's endpoint said; True when its processes should be looked at anew."""
@@ -149,6 +143,7 @@ class Board:
         return Published(snapshot, render(snapshot), now)
 
     def _snapshot(self, now: float) -> Snapshot:
+        self.health.keep({"", *self._targets, *(watch.facts.name for watch in self.watches)})
         node = self._node or NodeReading(at=now, driver_version=None, devices=())
         views = {watch.facts.name: watch.view() for watch in self.watches}
         seated = seats(node, list(views.values()))

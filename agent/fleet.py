@@ -78,8 +78,8 @@ class Fleet:
         """Port by name of the configured servers on this host, whose processes can be looked up."""
         return {server.label: _port(server.url) for server in self._servers if self._is_local(server.url)}
 
-    def found(self, servers: Sequence[FoundServer]) -> list[str]:
-        """Take what is found now; gives the names of servers that are forgotten."""
+    def found(self, servers: Sequence[FoundServer]) -> None:
+        """Take what is found now."""
         now = self._clock()
         self._found = servers
         by_port = {one.port: one for one in servers if one.network_pid is None and one.port is not None}
@@ -98,7 +98,7 @@ class Fleet:
             self._watch(self._spec(name, one), one)
             self._seen_at[name] = now
             present.add(name)
-        return self._forget(now, present)
+        self._forget(now, present)
 
     def _configured(self, server: ServerSettings, match: FoundServer | None) -> ServerSpec:
         model = server.model or (match.model if match else None)
@@ -158,9 +158,8 @@ class Fleet:
         if found is not None:
             watch.saw(found.tree)
 
-    def _forget(self, now: float, present: set[str]) -> list[str]:
-        """Mark what is not present as down; drop what has not been for too long, and give its names."""
-        gone = []
+    def _forget(self, now: float, present: set[str]) -> None:
+        """Mark what is not present as down; drop what has not been for too long."""
         for name, watch in self._by_name().items():
             if name in present:
                 continue
@@ -169,8 +168,6 @@ class Fleet:
             watch.saw(None)
             if now - self._seen_at.get(name, float("-inf")) > FORGET_SECONDS:
                 self._drop(name)
-                gone.append(name)
-        return gone
 
     def _drop(self, name: str) -> None:
         self.watches[:] = [watch for watch in self.watches if watch.facts.name != name]

@@ -1,7 +1,7 @@
 """The health of every source: success, duration, failures by reason; a change of state is logged once."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from agent.snapshot import Collector
 from collectors.readings import Fault
@@ -57,10 +57,9 @@ class Health:
         else:
             source.failures[fault.reason] = source.failures.get(fault.reason, 0) + 1
 
-    def forget(self, target: str) -> None:
-        """Drop every source of a target that no longer exists."""
-        for key in [key for key in self._sources if key[1] == target]:
-            del self._sources[key]
+    def keep(self, targets: Collection[str]) -> None:
+        """Drop every source of any other target: it is not there any more."""
+        self._sources = {key: source for key, source in self._sources.items() if key[1] in targets}
 
     def fault(self, name: str, target: str) -> Fault | None:
         source = self._sources.get((name, target))

@@ -102,8 +102,7 @@ class Poller:
             for watch in self._fleet.watches:
                 watch.saw(None, hidden=True)
             return
-        for name in self._fleet.found(outcome.value.found):
-            self._board.health.forget(name)
+        self._fleet.found(outcome.value.found)
         for watch in self._fleet.watches:
             name = watch.facts.name
             if name in outcome.value.trees or name in outcome.value.faults:

@@ -72,6 +72,10 @@ class ServerProcess:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def start(self) -> None:
         """Start it, on the port that it had before, and wait until it listens."""
         command = [sys.executable, "-m", "tests.served", str(self.port)]

@@ -119,12 +119,12 @@ def test_a_server_that_went_is_down_and_forgotten_after_ten_minutes() -> None:
     host.fleet.found([found()])
 
     host.now += 5
-    assert host.fleet.found([]) == []
+    host.fleet.found([])
     assert host.watch("llama-8b:8000").state == "down"
     assert not host.watch("llama-8b:8000").may_ask
 
     host.now += FORGET_SECONDS
-    assert host.fleet.found([]) == ["llama-8b:8000"]
+    host.fleet.found([])
     assert host.names == ["chat"]
     assert set(host.fleet.sources) == {"chat"}
 

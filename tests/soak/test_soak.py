@@ -1,0 +1,96 @@
+"""Hours of faults in fast motion, one of each deck a minute: afterwards nothing is left of them in the program."""
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.soak.faults import DRIVER, OTHERS, SERVERS, Fault
+from tests.soak.world import Figures, World, world
+
+RATE = 72.0
+MINUTE, FAULT_SECONDS = 60.0, 40.0
+WARM_UP_MINUTES = 15  # until every kind of memory has been used once
+CALM_MINUTES = 11  # until what went is forgotten, and histories are full again
+NOISE = 60  # objects of a type, which come and go with what the program just does
+
+
+def dealt(deck: dict[str, Fault], seed: int) -> Iterator[Fault]:
+    """Each card once in every round, in another order each time."""
+    chance = random.Random(seed)
+    while True:
+        yield from chance.sample(list(deck.values()), len(deck))
+
+
+def storm(around: World, minutes: int, decks: list[Iterator[Fault]]) -> None:
+    """A minute is three faults at once, and then peace."""
+    around.discover(on=True)
+    around.clock.run_at(RATE)
+    end = around.clock.now
+    for _ in range(minutes):
+        end += MINUTE
+        with ExitStack() as stack:
+            for deck in decks:
+                stack.enter_context(next(deck)(around))
+            around.clock.sleep(FAULT_SECONDS)
+        around.beta.requests.clear()
+        around.clock.sleep(max(0.0, end - around.clock.now))
+
+
+def calm(around: World) -> Figures:
+    """What is alive when everything that happened should be forgotten."""
+    around.discover(on=False)
+    around.clock.run_at(RATE)
+    around.clock.sleep(CALM_MINUTES * MINUTE)
+    return around.figures()
+
+
+def grown(before: Figures, after: Figures, *, room_mib: float) -> dict[str, object]:
+    """What there is more of than before."""
+    more = Counter(after.objects) - Counter(before.objects)
+    found: dict[str, object] = {kind: count for kind, count in more.items() if count > NOISE}
+    for what in ("tasks", "threads"):
+        extra = Counter(getattr(after, what)) - Counter(getattr(before, what))
+        if extra:
+            found[what] = dict(extra)
+    for what, room in (("children", 0), ("descriptors", 1), ("series", 0), ("entries", before.entries // 50)):
+        if getattr(after, what) > getattr(before, what) + room:
+            found[what] = (getattr(before, what), getattr(after, what))
+    if after.resident_mib > before.resident_mib + room_mib:
+        found["resident_mib"] = (before.resident_mib, after.resident_mib)
+    return found
+
+
+def soak(folder: Path, *, hours: int, room_mib: float) -> None:
+    decks = [dealt(deck, seed) for seed, deck in enumerate((DRIVER, SERVERS, OTHERS))]
+    with world(folder) as around:
+        around.program.until(around.is_well, seconds=60)
+        storm(around, WARM_UP_MINUTES, decks)
+        before = after = calm(around)
+        told(0, before)
+        for hour in range(1, hours + 1):
+            storm(around, 60 - CALM_MINUTES - (WARM_UP_MINUTES + CALM_MINUTES) * (hour == 1), decks)
+            after = calm(around)
+            told(hour, after)
+
+        assert grown(before, after, room_mib=room_mib) == {}
+
+
+def told(hour: int, figures: Figures) -> None:
+    counts = f"{sum(figures.objects.values())} objects, {figures.entries} entries, {len(figures.tasks)} tasks"
+    held = f"{len(figures.threads)} threads, {figures.descriptors} descriptors, {figures.children} children"
+    print(f"hour {hour}: {figures.resident_mib:.1f} MiB, {counts}, {held}, {figures.series} lines", flush=True)
+
+
+def test_an_hour_of_faults_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Memory, threads, descriptors, children, tasks and every kind of object are as many as before."""
+    soak(tmp_path, hours=1, room_mib=4)
+
+
+@pytest.mark.soak
+def test_a_day_of_faults_leaves_nothing_behind(tmp_path: Path) -> None:
+    """The same over twenty-four hours."""
+    soak(tmp_path, hours=24, room_mib=8)
