@@ -9,7 +9,7 @@ import contextlib
 import socket
 import ssl
 import zlib
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Iterable
 
 import httpx
 from msgspec import Struct
@@ -172,18 +172,21 @@ def parse_base_url(text: str) -> httpx.URL:
     return url
 
 
-async def _decoded(url: httpx.URL, response: httpx.Response, max_bytes: int) -> AsyncIterator[bytes]:
+def _decoded(url: httpx.URL, response: httpx.Response, max_bytes: int) -> AsyncIterable[bytes]:
     """The body in pieces of bounded size, whatever a compressed chunk would expand to."""
+    assert isinstance(response.stream, httpx.AsyncByteStream)
     encoding = response.headers.get("content-encoding", "identity").strip().lower()
     if encoding in ("", "identity"):
-        async for chunk in response.aiter_raw():
-            yield chunk
-        return
+        return response.stream
     if encoding not in ("gzip", "x-gzip", "deflate"):
         raise Unreadable("encoding", f"{url} answers in the encoding {encoding[:40]!r}, which was not asked for")
+    return _inflated(url, response.stream, max_bytes)
+
+
+async def _inflated(url: httpx.URL, chunks: AsyncIterable[bytes], max_bytes: int) -> AsyncIterator[bytes]:
     inflate = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
     try:
-        async for chunk in response.aiter_raw():
+        async for chunk in chunks:
             yield inflate.decompress(chunk, max_bytes + 1)
     except zlib.error as exc:
         raise Unreadable("encoding", f"{url} answers with damaged compressed data; try again") from exc

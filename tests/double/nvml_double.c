@@ -10,9 +10,12 @@
  * handles that stay with their device when the order changes, GPU_IS_LOST once that device is gone, sparse MIG slots,
  * a return code for each field value, an event wait that may run in a thread of its own.
  */
+#include <libgen.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/inotify.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -62,7 +65,7 @@ typedef struct { char word[8], call[16]; int index, value; } Rule;
 typedef struct { char word[8]; int index, values[2]; } Fact;
 typedef struct { char uuid[96]; int lost; } Handle;
 typedef struct { Handle *device; u64 type, data; unsigned gpu_instance, compute_instance; } EventData;
-typedef struct { int index, delivered; Handle *handle; struct stat read; } EventSet;
+typedef struct { int index, delivered, changes; Handle *handle; } EventSet;
 
 static struct {
     char driver[80];
@@ -462,6 +465,15 @@ static int events_in_file(int index, int wanted, int *xid, int *code) {
     return seen;
 }
 
+/* A descriptor that can be read when something in the file's folder was replaced. */
+static int file_changes(void) {
+    char folder[512];
+    int changes = inotify_init1(IN_CLOEXEC);
+    snprintf(folder, sizeof folder, "%s", getenv("VRAMSCOPE_NVML_STATE"));
+    inotify_add_watch(changes, dirname(folder), IN_MOVED_TO | IN_CLOSE_WRITE);
+    return changes;
+}
+
 int nvmlDeviceGetSupportedEventTypes(Handle *handle, u64 *types) {
     Device *device;
     int result = enter_device("events", handle, &device);
@@ -479,20 +491,14 @@ int nvmlDeviceRegisterEvents(Handle *handle, u64 types, EventSet *set) {
     int xid, code, result = enter_device("events", handle, &device);
     if (result == SUCCESS && types != XID_EVENT) return INVALID_ARGUMENT;
     int before = result == SUCCESS ? events_in_file(device->index, -1, &xid, &code) : 0;
-    if (result == SUCCESS) *set = (EventSet){.index = device->index, .delivered = before, .handle = handle};
+    if (result == SUCCESS) *set = (EventSet){device->index, before, file_changes(), handle};
     return result;
 }
 
-/* Whether the file is another than when this set last read it. */
-static int unread(EventSet *set) {
-    const char *path = getenv("VRAMSCOPE_NVML_STATE");
-    struct stat before = set->read;
-    return !path || stat(path, &set->read) || !same_file(&before, &set->read);
-}
-
 int nvmlEventSetWait_v2(EventSet *set, EventData *data, unsigned milliseconds) {
-    for (unsigned waited = 0; waited < milliseconds; waited += 100, usleep(100000)) {
-        if (!unread(set) && waited) continue;
+    char notes[4096];
+    struct pollfd changed = {.fd = set->changes, .events = POLLIN};
+    do {
         int xid = 0, code, seen = events_in_file(set->index, set->delivered, &xid, &code);
         if (code) return code;
         if (seen > set->delivered) {
@@ -501,11 +507,12 @@ int nvmlEventSetWait_v2(EventSet *set, EventData *data, unsigned milliseconds) {
             return SUCCESS;
         }
         set->delivered = seen;
-    }
+    } while (poll(&changed, 1, milliseconds) > 0 && read(set->changes, notes, sizeof notes) > 0);
     return TIMEOUT;
 }
 
 int nvmlEventSetFree(EventSet *set) {
+    close(set->changes);
     free(set);
     return SUCCESS;
 }
