@@ -60,6 +60,7 @@ class ServerProcess:
 
     def __init__(self) -> None:
         self.port = 0
+        self._age_seconds = 3600  # of the first run, so that one started anew has another start time, however soon
 
     def __enter__(self) -> Self:
         self.start()
@@ -78,7 +79,8 @@ class ServerProcess:
 
     def start(self) -> None:
         """Start it, on the port that it had before, and wait until it listens."""
-        command = [sys.executable, "-m", "tests.served", str(self.port)]
+        command = [sys.executable, "-m", "tests.served", str(self.port), str(time.time() - self._age_seconds)]
+        self._age_seconds = 0
         self._process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         self.port = int(self._process.stdout.readline())
@@ -94,8 +96,8 @@ class ServerProcess:
         self._process.stdout.close()
 
 
-async def _serve(port: int) -> None:
-    page = START.sub(f"process_start_time_seconds {time.time()}", RECORDED)
+async def _serve(port: int, started_at: float) -> None:
+    page = START.sub(f"process_start_time_seconds {started_at}", RECORDED)
     async with replaying(answers(page), port=port) as replay:
         print(replay.url.rpartition(":")[2], flush=True)
         await asyncio.Event().wait()
@@ -103,4 +105,4 @@ async def _serve(port: int) -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    asyncio.run(_serve(int(sys.argv[1])))
+    asyncio.run(_serve(int(sys.argv[1]), float(sys.argv[2])))
