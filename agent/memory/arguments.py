@@ -13,7 +13,6 @@ from agent.memory.kv_cache import ALIASES, FORMATS
 from agent.memory.units import parse_count, shown
 
 Source = Literal["given", "reported", "checkpoint", "default"]
-ENGINES = ("vllm",)  # engines with a planner
 DTYPES = ("auto", "bfloat16", "float16", "float32", "half", "float")
 KV_CACHE_DTYPES = ("auto", *FORMATS, *ALIASES)
 
@@ -22,7 +21,9 @@ class Arguments(Struct, frozen=True, kw_only=True):
     """What a server was started with, as far as known; None lets the planner use that engine and version's default.
 
     Field names are those of ``vramscope budget``; an engine's own flag names are translated by ``from_flags``.
-    ``num_gpu_blocks`` is the override, not a result. ``reported`` names the fields an engine reported itself.
+    ``num_gpu_blocks`` is the override, not a result. ``speculative`` is ``none`` or ``mtp:N`` for N speculated tokens.
+    ``ep``: experts whole on ranks. ``dp_attention``: attention on each data-parallel rank by itself. ``reported`` names
+    the fields an engine reported itself.
     """
 
     engine: str = "vllm"
@@ -30,15 +31,29 @@ class Arguments(Struct, frozen=True, kw_only=True):
     tp: int | None = None
     pp: int | None = None
     dp: int | None = None
+    dcp: int | None = None
+    ep: bool | None = None
+    dp_attention: bool | None = None
     dtype: str | None = None
     quantization: str | None = None
     weights_bytes: int | None = None
     kv_cache_dtype: str | None = None
+    kv_cache_dtype_k: str | None = None
+    kv_cache_dtype_v: str | None = None
     block_size: int | None = None
     max_model_len: int | None = None
     gpu_memory_utilization: float | None = None
+    mem_fraction_static: float | None = None
     max_num_batched_tokens: int | None = None
     max_num_seqs: int | None = None
+    speculative: str | None = None
+    draft_model: str | None = None
+    prefix_caching: bool | None = None
+    disable_hybrid_kv_cache_manager: bool | None = None
+    max_loras: int | None = None
+    max_lora_rank: int | None = None
+    parallel: int | None = None
+    ubatch: int | None = None
     num_gpu_blocks: int | None = None
     kv_cache_memory_bytes: int | None = None
     kv_pool_bytes: int | None = None
@@ -157,7 +172,9 @@ def _dtype(value: object) -> str:
 
 
 def _switch(value: object) -> bool:
-    named = {"true": True, "false": False}.get(value.lower()) if isinstance(value, str) else value
+    named = (
+        {"true": True, "false": False, "on": True, "off": False}.get(value.lower()) if isinstance(value, str) else value
+    )
     if not isinstance(named, bool):
         raise ValueError(f"expected true or false, got {shown(value)}")
     return named
@@ -170,6 +187,13 @@ def _layers(value: object) -> tuple[int, ...]:
     return tuple(_count(1, 10_000)(part.strip() if isinstance(part, str) else part) for part in parts)
 
 
+def _speculative(value: object) -> str:
+    kind, _, tokens = value.partition(":") if isinstance(value, str) else ("", "", "")
+    if value == "none" or (kind == "mtp" and tokens.isdecimal() and 0 < int(tokens) <= 64):
+        return str(value)
+    raise ValueError(f"expected none or mtp:N with N from 1 to 64 speculated tokens, got {shown(value)}")
+
+
 _RANKS = _count(1, 1024)
 _BYTES = _count(1, 1 << 50)
 _TOKENS = _count(1, 1 << 31)
@@ -178,15 +202,29 @@ _CONVERTERS: dict[str, Callable[[object], object]] = {
     "tp": _RANKS,
     "pp": _RANKS,
     "dp": _RANKS,
+    "dcp": _RANKS,
+    "ep": _switch,
+    "dp_attention": _switch,
     "dtype": _dtype,
     "quantization": _text,
     "weights_bytes": _BYTES,
     "kv_cache_dtype": _text,
+    "kv_cache_dtype_k": _text,
+    "kv_cache_dtype_v": _text,
     "block_size": _count(1, 65_536),
     "max_model_len": _TOKENS,
     "gpu_memory_utilization": _fraction,
+    "mem_fraction_static": _fraction,
     "max_num_batched_tokens": _TOKENS,
     "max_num_seqs": _count(1, 1 << 20),
+    "speculative": _speculative,
+    "draft_model": _text,
+    "prefix_caching": _switch,
+    "disable_hybrid_kv_cache_manager": _switch,
+    "max_loras": _count(1, 1 << 20),
+    "max_lora_rank": _count(1, 65_536),
+    "parallel": _count(1, 65_536),
+    "ubatch": _TOKENS,
     "num_gpu_blocks": _count(1, 1 << 40),
     "kv_cache_memory_bytes": _BYTES,
     "kv_pool_bytes": _BYTES,
@@ -200,8 +238,12 @@ _FLAGS = {
         "data-parallel-size": "dp",
         "num-gpu-blocks-override": "num_gpu_blocks",
         "kv-cache-memory": "kv_cache_memory_bytes",
+        "decode-context-parallel-size": "dcp",
+        "enable-expert-parallel": "ep",
+        "enable-prefix-caching": "prefix_caching",
     }
 }
+ENGINES = tuple(_FLAGS)  # engines with a planner
 
 
 def _flag_names(engine: str) -> dict[str, str]:

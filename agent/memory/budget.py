@@ -6,17 +6,20 @@ parts are ranges with their source. Nothing here reads a file or a clock.
 
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from agent.memory.arguments import ENGINES, Arguments, Resolved
+from agent.memory.arguments import Arguments, Resolved
 from agent.memory.explain import explain
-from agent.memory.kv_cache import KvBudget, KvGroup, kv_format
-from agent.memory.model_config import Decoder, Layer, ModelShape, parse_model
+from agent.memory.kv_cache import KvBudget, KvGroup
+from agent.memory.layers import Heads, Latent, Layer
+from agent.memory.model_config import ModelShape, parse_model
 from agent.memory.parameters import rank_shard
-from agent.memory.planners import vllm
-from agent.memory.runtime import Load, RuntimeBudget, estimate
+from agent.memory.planners.planner import Device, Planner, Settings, Stage
+from agent.memory.planners.registry import PLANNERS
+from agent.memory.runtime import RuntimeBudget
 from agent.memory.units import Range, Term, shown, size_text
 from agent.memory.weights import Weights, weigh
 from collectors.readings import ModelFiles
@@ -36,16 +39,7 @@ __all__ = [
 ]
 
 
-REFUSED = "vLLM refuses tp"
 _NO_LIMIT = 1 << 62
-
-
-class Device(Struct, frozen=True, kw_only=True):
-    """The device a rank runs on: ``total_bytes`` as NVML says, ``cuda_bytes`` as the engine sees (total - reserved)."""
-
-    name: str | None = None
-    total_bytes: int | None = None
-    cuda_bytes: int | None = None
 
 
 class LayerGroup(Struct, frozen=True, kw_only=True):
@@ -93,42 +87,41 @@ class Budget(Struct, frozen=True, kw_only=True):
     terms: tuple[Term, ...] = ()
 
 
-def compute(model: ModelFiles, arguments: Arguments, device: Device) -> Budget:
+def compute(model: ModelFiles, arguments: Arguments, device: Device, *, draft: ModelFiles | None = None) -> Budget:
     """Predict the memory of each rank of one replica.
+
+    Args:
+        draft: the model that speculates, where it is one of its own.
 
     Raises:
         ModelConfigError: the config has an absurd value.
-        ValueError: an engine without a planner, or pipeline stages that don't match the model.
+        ValueError: an engine without a planner, or arguments that don't go with the model.
     """
-    if arguments.engine not in ENGINES:
-        raise ValueError(f"engine {shown(arguments.engine)} has no planner; expected one of {', '.join(ENGINES)}")
+    planner = PLANNERS.get(arguments.engine)
+    if planner is None:
+        raise ValueError(f"engine {shown(arguments.engine)} has no planner; expected one of {', '.join(PLANNERS)}")
     shape = parse_model(model.config)
-    cuda_bytes = device.cuda_bytes if device.cuda_bytes is not None else device.total_bytes
-    settings = vllm.resolve(
-        arguments, shape, device_bytes=device.total_bytes or device.cuda_bytes, device_name=device.name
-    )
+    cuda_bytes = device.visible_bytes
+    settings = planner.resolve(arguments, shape, device, draft=parse_model(draft.config) if draft else None)
     weights = _weights(shape, model, arguments, settings)
-    stages = _stages(shape, settings, weights)
-    layout = kv_format(settings.kv_cache_dtype)
-    kv = (
-        vllm.plan(stages, layout, settings, cuda_bytes=cuda_bytes)
-        if shape.decoder and layout
-        else [KvBudget()] * len(stages)
-    )
+    stages = _stages(planner, shape, settings, weights)
+    planned = bool(shape.layers) and all(layer.known for layer in shape.layers) and not settings.unknown
+    kv = planner.plan(stages, settings, cuda_bytes=cuda_bytes) if planned else [KvBudget()] * len(stages)
+    terms = planner.explain(stages[0], settings, kv[0], cuda_bytes=cuda_bytes) if planned else ()
     ranks = tuple(_ranks(stages, kv, weights, settings, cuda_bytes))
     return Budget(
         model=_facts(shape, model, weights.parameters),
         arguments={"engine": Resolved(value=arguments.engine, source="given"), **settings.resolved},
         device=device,
         ranks=ranks,
-        fits=_fits(ranks, cuda_bytes) and not any(REFUSED in warning for warning in settings.warnings),
-        unknown=(*shape.unknown, *weights.unknown, *_unknown(shape, ranks, settings, cuda_bytes)),
+        fits=False if settings.refused else _fits(ranks, cuda_bytes),
+        unknown=(*shape.unknown, *weights.unknown, *settings.unknown, *_unknown(planned, ranks, cuda_bytes)),
         warnings=(*model.notes, *settings.warnings, *weights.warnings, *_warnings(ranks, device, settings, cuda_bytes)),
-        terms=tuple(explain(shape, settings, weights, stages[0], kv[0], cuda_bytes)),
+        terms=tuple(explain(settings, weights, stages[0], kv[0], terms, cuda_bytes)),
     )
 
 
-def _weights(shape: ModelShape, model: ModelFiles, arguments: Arguments, settings: vllm.Settings) -> Weights:
+def _weights(shape: ModelShape, model: ModelFiles, arguments: Arguments, settings: Settings) -> Weights:
     if arguments.weights_bytes is not None:
         model = replace(
             model, tensor_bytes=arguments.weights_bytes, layer_bytes=None, other_bytes={}, bytes_by_dtype={}
@@ -143,40 +136,21 @@ def _weights(shape: ModelShape, model: ModelFiles, arguments: Arguments, setting
     )
 
 
-def _stages(shape: ModelShape, settings: vllm.Settings, weights: Weights) -> list[vllm.Stage]:
+def _stages(planner: Planner[Any], shape: ModelShape, settings: Settings, weights: Weights) -> list[Stage]:
     stages, start = [], 0
     for count, held in zip(settings.stages, weights.stages, strict=True):
         layers = shape.layers[start : start + count]
         start += count
-        runtime = _runtime(shape.decoder, layers, settings) if shape.decoder else None
-        stages.append(vllm.Stage(layers=layers, weights_bytes=held, runtime=runtime))
+        runtime = planner.runtime(shape.decoder, layers, settings) if shape.decoder else None
+        stages.append(Stage(layers=layers, weights_bytes=held, runtime=runtime))
     return stages
 
 
-def _runtime(decoder: Decoder, layers: tuple[Layer, ...], settings: vllm.Settings) -> RuntimeBudget:
-    load = Load(
-        batched_tokens=settings.max_num_batched_tokens,
-        sequences=settings.max_num_seqs,
-        max_model_len=settings.max_model_len,
-        block_size=settings.block_size,
-    )
-    return estimate(
-        decoder,
-        layers,
-        load,
-        tp=settings.tp,
-        ranks=settings.tp * settings.pp,
-        expert_ranks=settings.tp * settings.dp,
-        eager=settings.enforce_eager,
-        outside=settings.outside,
-    )
-
-
 def _ranks(
-    stages: Sequence[vllm.Stage],
+    stages: Sequence[Stage],
     kv: Sequence[KvBudget],
     weights: Weights,
-    settings: vllm.Settings,
+    settings: Settings,
     cuda_bytes: int | None,
 ) -> Iterator[RankBudget]:
     """All ranks; those of one stage are alike."""
@@ -208,7 +182,7 @@ def _facts(shape: ModelShape, model: ModelFiles, parameters: int | None) -> Mode
     path = PurePath(model.path)
     kinds: dict[tuple[str, object], list[Layer]] = {}
     for layer in shape.layers:
-        kinds.setdefault((layer.kind, layer.cache), []).append(layer)
+        kinds.setdefault((layer.kind, layer.caches), []).append(layer)
     return ModelFacts(
         name=path.parent.name
         if path.name.endswith(("config.json", ".index.json"))
@@ -221,11 +195,12 @@ def _facts(shape: ModelShape, model: ModelFiles, parameters: int | None) -> Mode
 
 
 def _group(layer: Layer, count: int) -> LayerGroup:
-    if layer.cache is None:
-        return LayerGroup(kind=layer.kind, count=count)
-    return LayerGroup(
-        kind=layer.kind, count=count, kv_heads=layer.cache.heads, k_dim=layer.cache.k_dim, v_dim=layer.cache.v_dim
-    )
+    match layer.caches:
+        case (Heads() as cache, *_):
+            return LayerGroup(kind=layer.kind, count=count, kv_heads=cache.heads, k_dim=cache.k_dim, v_dim=cache.v_dim)
+        case (Latent() as cache, *_):
+            return LayerGroup(kind=layer.kind, count=count, kv_heads=1, k_dim=cache.rank + cache.rope, v_dim=0)
+    return LayerGroup(kind=layer.kind, count=count)
 
 
 def _fits(ranks: Sequence[RankBudget], cuda_bytes: int | None) -> bool | None:
@@ -243,21 +218,13 @@ def _least_bytes(rank: RankBudget) -> int:
     return (rank.weights_bytes or 0) + (rank.kv.pool_bytes or 0) + (rank.runtime.low if rank.runtime else 0)
 
 
-def _unknown(
-    shape: ModelShape, ranks: Sequence[RankBudget], settings: vllm.Settings, cuda_bytes: int | None
-) -> Iterator[str]:
-    if shape.decoder is None:
-        return
-    if kv_format(settings.kv_cache_dtype) is None:
-        yield f"KV cache: the layout of {settings.kv_cache_dtype!r} is not known here"
-    elif ranks[0].kv.blocks is None:
+def _unknown(planned: bool, ranks: Sequence[RankBudget], cuda_bytes: int | None) -> Iterator[str]:
+    if planned and ranks[0].kv.blocks is None:
         missing = "the device's memory is" if cuda_bytes is None else "the weights' bytes are"
         yield f"size of the KV pool: {missing} not known"
 
 
-def _warnings(
-    ranks: Sequence[RankBudget], device: Device, settings: vllm.Settings, cuda_bytes: int | None
-) -> Iterator[str]:
+def _warnings(ranks: Sequence[RankBudget], device: Device, settings: Settings, cuda_bytes: int | None) -> Iterator[str]:
     if device.cuda_bytes is None and device.total_bytes is not None:
         yield (
             "what the driver reserves of the device is not known and taken as nothing: the pool may be up to 1 GiB less"
@@ -275,7 +242,7 @@ def _warnings(
         yield f"weights, pool and the least runtime need {size_text(most)} of the device's {size_text(cuda_bytes)}"
 
 
-def _short_if_high(rank: RankBudget, settings: vllm.Settings) -> bool:
+def _short_if_high(rank: RankBudget, settings: Settings) -> bool:
     """Whether the pool would be too small if the parts that are taken off before it were at their high bound."""
     if rank.kv.pool_bytes is None or rank.kv.request_bytes is None or rank.runtime is None or settings.pool_given:
         return False

@@ -7,7 +7,7 @@ so MLA's one latent vector is on every rank. Source: vLLM 0.33 v1/kv_cache_inter
 
 from msgspec import Struct
 
-from agent.memory.model_config import Cache
+from agent.memory.layers import Cache, Heads, Latent
 from agent.memory.units import ceil_div
 
 _SCALES_BYTES = 8
@@ -65,14 +65,21 @@ def kv_format(name: str) -> KvFormat | None:
     return FORMATS.get(ALIASES.get(name, name))
 
 
-def heads_per_rank(cache: Cache, tp: int) -> int:
+def heads_per_rank(heads: int, tp: int) -> int:
     """KV heads one rank keeps: its share, but at least one."""
-    return max(1, cache.heads // tp)
+    return max(1, heads // tp)
 
 
 def token_bytes(cache: Cache, layout: KvFormat, *, tp: int) -> int:
     """Bytes per token of one layer on one rank."""
-    return heads_per_rank(cache, tp) * (ceil_div((cache.k_dim + cache.v_dim) * layout.bits, 8) + layout.overhead)
+    match cache:
+        case Heads():
+            heads, elements = heads_per_rank(cache.heads, tp), cache.k_dim + cache.v_dim
+        case Latent():
+            heads, elements = 1, cache.rank + cache.rope
+        case _:
+            raise NotImplementedError(type(cache).__name__)
+    return heads * (ceil_div(elements * layout.bits, 8) + layout.overhead)
 
 
 def stage_layers(count: int, pp: int) -> tuple[int, ...]:

@@ -81,3 +81,18 @@ class State(Struct, frozen=True, kw_only=True):
 
 
 Cache = Heads | Latent | IndexKeys | Record | Compressor | State
+
+
+class Layer(Struct, frozen=True, kw_only=True):
+    """One layer: ``kind`` is its attention by name, or ``unknown: why``; an unknown one tells no ``caches``.
+
+    ``experts``: whether its feed-forward part is a mixture of experts.
+    """
+
+    kind: str
+    caches: tuple[Cache, ...] = ()
+    experts: bool = False
+
+    @property
+    def known(self) -> bool:
+        return not self.kind.startswith("unknown")

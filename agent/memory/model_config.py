@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from agent.memory.families import FAMILIES, FOREIGN_KEYS, Family
+from agent.memory.layers import Heads, Latent, Layer
 from agent.memory.quantization import Quantization, parse_quantization
 from agent.memory.units import shown
 
@@ -27,25 +28,6 @@ _ALIASES = {
 
 class ModelConfigError(ValueError):
     """A config that can't be right: one sentence with key, expected and got."""
-
-
-class Cache(Struct, frozen=True, kw_only=True):
-    """What one layer caches of a token: ``heads`` vectors of ``k_dim`` and of ``v_dim`` elements.
-
-    MLA caches one vector of latent + rope for all heads, and no V.
-    """
-
-    heads: int
-    k_dim: int
-    v_dim: int
-
-
-class Layer(Struct, frozen=True, kw_only=True):
-    """One decoder layer: ``kind`` is mha, gqa, mqa, mla or ``unknown: why``; an unknown one has no ``cache``."""
-
-    kind: str
-    cache: Cache | None = None
-    experts: bool = False
 
 
 class LatentAttention(Struct, frozen=True, kw_only=True):
@@ -206,7 +188,7 @@ def _decoder(fields: Fields, family: Family) -> tuple[tuple[Layer, ...], Decoder
         final_norms=family.final_norms,
         mlp_matrices=family.mlp_matrices,
     )
-    dense, mixed = (Layer(kind=kind, cache=cache, experts=has) for has in (False, True))
+    dense, mixed = (Layer(kind=kind, caches=(cache,), experts=has) for has in (False, True))
     return tuple(mixed if has else dense for has in with_experts), decoder
 
 
@@ -220,14 +202,14 @@ def _head_dim(fields: Fields, hidden: int, heads: int) -> int:
     return given or hidden // heads
 
 
-def _heads_cache(fields: Fields, heads: int, head_dim: int) -> tuple[str, Cache]:
+def _heads_cache(fields: Fields, heads: int, head_dim: int) -> tuple[str, Heads]:
     kv_heads = fields.optional_size("num_key_value_heads") or heads
     if heads % kv_heads:
         raise ModelConfigError(
             f"config key 'num_key_value_heads': expected a divisor of num_attention_heads {heads}, got {kv_heads}"
         )
     kind = "mha" if kv_heads == heads else "mqa" if kv_heads == 1 else "gqa"
-    return kind, Cache(heads=kv_heads, k_dim=head_dim, v_dim=head_dim)
+    return kind, Heads(heads=kv_heads, k_dim=head_dim, v_dim=head_dim)
 
 
 def _latent(fields: Fields) -> LatentAttention:
@@ -240,8 +222,8 @@ def _latent(fields: Fields) -> LatentAttention:
     )
 
 
-def _latent_cache(mla: LatentAttention) -> tuple[str, Cache]:
-    return "mla", Cache(heads=1, k_dim=mla.kv_rank + mla.rope, v_dim=0)
+def _latent_cache(mla: LatentAttention) -> tuple[str, Latent]:
+    return "mla", Latent(rank=mla.kv_rank, rope=mla.rope)
 
 
 def _experts(fields: Fields, family: Family) -> Experts | None:

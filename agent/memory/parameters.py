@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from agent.memory.kv_cache import heads_per_rank
-from agent.memory.model_config import Decoder, Experts, LatentAttention, Layer
+from agent.memory.layers import Heads, Layer
+from agent.memory.model_config import Decoder, Experts, LatentAttention
 from agent.memory.units import ceil_div
 
 
@@ -48,7 +49,8 @@ def layer_matrices(decoder: Decoder, layer: Layer, shard: Shard = WHOLE) -> tupl
     if decoder.mla:
         attention = _latent(decoder, decoder.mla, shard)
     else:
-        attention = _heads(decoder, heads_per_rank(layer.cache, shard.tp) if layer.cache else 0, shard)
+        kept = next((cache.heads for cache in layer.caches if isinstance(cache, Heads)), 0)
+        attention = _heads(decoder, heads_per_rank(kept, shard.tp) if kept else 0, shard)
     feed_forward = (
         _mixture(decoder, decoder.experts, shard)
         if layer.experts and decoder.experts

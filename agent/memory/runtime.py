@@ -7,7 +7,8 @@ copies; the up-projected K and V of MLA's chunked prefill. Context, libraries an
 
 from msgspec import Struct
 
-from agent.memory.model_config import Decoder, Experts, LatentAttention, Layer
+from agent.memory.layers import Layer
+from agent.memory.model_config import Decoder, Experts, LatentAttention
 from agent.memory.units import GIB, MIB, Range, ceil_div
 
 _ACTIVATION_BYTES = 2

@@ -12,7 +12,8 @@ from typing import Literal
 from msgspec import Struct
 
 from agent.memory.checkpoint import DTYPE_BYTES, Checkpoint, loaded
-from agent.memory.model_config import Decoder, Layer, ModelShape
+from agent.memory.layers import Layer
+from agent.memory.model_config import Decoder, ModelShape
 from agent.memory.parameters import Matrix, Shard, count_parameters, embedding, final_norm, layer_matrices
 from agent.memory.quantization import WeightFormat, named_format
 from agent.memory.units import ceil_div

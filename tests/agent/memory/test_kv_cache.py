@@ -6,7 +6,7 @@ import pytest
 
 from agent.memory.budget import Device
 from agent.memory.kv_cache import FORMATS, kv_format, stage_layers, token_bytes
-from agent.memory.model_config import Cache
+from agent.memory.layers import Heads, Latent
 from tests.agent.memory.models import FOREIGN, GIB, KNOWN, budget, config, row_config
 
 
@@ -78,7 +78,7 @@ def test_eight_sequences_of_8k() -> None:
 def test_formats(name: str, heads_bytes: int | None, latent_bytes: int | None) -> None:
     """Bytes of one layer and token for 8 heads of 128 + 128, and for a latent of 576; an unknown layout is None."""
     layout = kv_format(name)
-    heads, latent = Cache(heads=8, k_dim=128, v_dim=128), Cache(heads=1, k_dim=576, v_dim=0)
+    heads, latent = Heads(heads=8, k_dim=128, v_dim=128), Latent(rank=512, rope=64)
 
     sizes = (None, None) if layout is None else (token_bytes(heads, layout, tp=1), token_bytes(latent, layout, tp=1))
 
@@ -88,7 +88,7 @@ def test_formats(name: str, heads_bytes: int | None, latent_bytes: int | None) -
 @pytest.mark.parametrize(("tp", "heads"), [(1, 8), (2, 4), (8, 1), (16, 1), (64, 1)])
 def test_heads_are_split_then_replicated(tp: int, heads: int) -> None:
     """Eight KV heads: from 8 ranks on each keeps one."""
-    assert heads * 512 == token_bytes(Cache(heads=8, k_dim=128, v_dim=128), FORMATS["bfloat16"], tp=tp)
+    assert heads * 512 == token_bytes(Heads(heads=8, k_dim=128, v_dim=128), FORMATS["bfloat16"], tp=tp)
 
 
 @pytest.mark.parametrize("tp", [1, 2, 8])

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.memory.model_config import Cache, Layer, ModelConfigError, ModelShape, parse_model
+from agent.memory.layers import Cache, Heads, Latent, Layer
+from agent.memory.model_config import ModelConfigError, ModelShape, parse_model
 from tests.agent.memory.models import ROWS, config, row_config
 
 LLAMA: dict[str, Any] = {
@@ -19,20 +20,20 @@ LLAMA: dict[str, Any] = {
 }
 
 
-def _caches(shape: ModelShape) -> set[tuple[str, Cache | None]]:
-    return {(layer.kind, layer.cache) for layer in shape.layers}
+def _caches(shape: ModelShape) -> set[tuple[str, Cache]]:
+    return {(layer.kind, cache) for layer in shape.layers for cache in layer.caches}
 
 
 @pytest.mark.parametrize(
     ("changes", "kind", "cache"),
     [
-        ({}, "mha", Cache(heads=4, k_dim=16, v_dim=16)),
-        ({"num_key_value_heads": None}, "mha", Cache(heads=4, k_dim=16, v_dim=16)),
-        ({"num_key_value_heads": 2}, "gqa", Cache(heads=2, k_dim=16, v_dim=16)),
-        ({"num_key_value_heads": 1}, "mqa", Cache(heads=1, k_dim=16, v_dim=16)),
-        ({"head_dim": 128}, "mha", Cache(heads=4, k_dim=128, v_dim=128)),
-        ({"head_dim": None}, "mha", Cache(heads=4, k_dim=16, v_dim=16)),
-        ({"num_attention_heads": 5, "head_dim": 8}, "mha", Cache(heads=5, k_dim=8, v_dim=8)),
+        ({}, "mha", Heads(heads=4, k_dim=16, v_dim=16)),
+        ({"num_key_value_heads": None}, "mha", Heads(heads=4, k_dim=16, v_dim=16)),
+        ({"num_key_value_heads": 2}, "gqa", Heads(heads=2, k_dim=16, v_dim=16)),
+        ({"num_key_value_heads": 1}, "mqa", Heads(heads=1, k_dim=16, v_dim=16)),
+        ({"head_dim": 128}, "mha", Heads(heads=4, k_dim=128, v_dim=128)),
+        ({"head_dim": None}, "mha", Heads(heads=4, k_dim=16, v_dim=16)),
+        ({"num_attention_heads": 5, "head_dim": 8}, "mha", Heads(heads=5, k_dim=8, v_dim=8)),
     ],
 )
 def test_heads(changes: dict[str, Any], kind: str, cache: Cache) -> None:
@@ -44,7 +45,7 @@ def test_latent_attention() -> None:
     """One vector of latent and rope; a null ``q_lora_rank`` and a decoy number of KV heads change nothing."""
     shape = parse_model(config("deepseek-v2-lite"))
 
-    assert _caches(shape) == {("mla", Cache(heads=1, k_dim=576, v_dim=0))}
+    assert _caches(shape) == {("mla", Latent(rank=512, rope=64))}
     assert shape.decoder is not None
     assert shape.decoder.mla is not None
     assert shape.decoder.mla.q_rank is None
@@ -54,8 +55,8 @@ def test_layers_in_order() -> None:
     """DeepSeek-V3 has three dense layers, then 58 with experts."""
     layers = parse_model(config("deepseek-v3")).layers
 
-    latent = Cache(heads=1, k_dim=576, v_dim=0)
-    assert layers[2:4] == tuple(Layer(kind="mla", cache=latent, experts=experts) for experts in (False, True))
+    latent = Latent(rank=512, rope=64)
+    assert layers[2:4] == tuple(Layer(kind="mla", caches=(latent,), experts=experts) for experts in (False, True))
     assert [layer.experts for layer in layers].count(True) == 58
 
 
@@ -78,8 +79,8 @@ def test_the_text_part_lies_over_the_top_level(key: str) -> None:
 
 def test_falcon_has_names_of_its_own_and_a_decoy() -> None:
     """``num_kv_heads`` 71 of Falcon-7B is not what it caches; 8 of Falcon-40B is."""
-    assert _caches(parse_model(config("falcon-7b"))) == {("mqa", Cache(heads=1, k_dim=64, v_dim=64))}
-    assert _caches(parse_model(config("falcon-40b"))) == {("gqa", Cache(heads=8, k_dim=64, v_dim=64))}
+    assert _caches(parse_model(config("falcon-7b"))) == {("mqa", Heads(heads=1, k_dim=64, v_dim=64))}
+    assert _caches(parse_model(config("falcon-40b"))) == {("gqa", Heads(heads=8, k_dim=64, v_dim=64))}
 
 
 @pytest.mark.parametrize(
@@ -129,7 +130,7 @@ def test_unknown_attention_is_named(changes: dict[str, Any], said: str) -> None:
     """Never a guess: no cache, no decoder, and what stands in the way."""
     shape = parse_model(LLAMA | changes)
 
-    assert (shape.decoder, {layer.cache for layer in shape.layers}) == (None, {None})
+    assert (shape.decoder, {layer.caches for layer in shape.layers}) == (None, {()})
     assert said in shape.unknown[0]
     assert shape.layers[0].kind.startswith("unknown: ")
 
@@ -219,4 +220,4 @@ def test_any_json_ends_in_a_shape_or_a_sentence(row: dict[str, Any], changes: di
         return
 
     assert (shape.decoder is None) == bool(shape.unknown)
-    assert all((layer.cache is None) == layer.kind.startswith("unknown: ") for layer in shape.layers)
+    assert all((layer.caches == ()) == layer.kind.startswith("unknown: ") for layer in shape.layers)

@@ -7,7 +7,8 @@ import pytest
 from agent.memory.arguments import Arguments, Resolved, from_reported, merge
 from agent.memory.budget import Budget, Device, compute
 from agent.memory.model_config import parse_model
-from agent.memory.planners.vllm import resolve, rules_for
+from agent.memory.planners.vllm.rules import rules_for
+from agent.memory.planners.vllm.settings import resolve
 from collectors.readings import ModelFiles
 from tests.agent.memory.models import GIB, KNOWN, budget, config, row_config
 
@@ -176,7 +177,9 @@ def test_log_tokens_before_0_20() -> None:
 )
 def test_step_defaults_by_device(name: str | None, total_bytes: int | None, expected: tuple[int, int]) -> None:
     """Large devices batch more; A100s do not, and an unknown device is taken as small."""
-    settings = resolve(Arguments(), parse_model(config("llama-3.1-8b")), device_bytes=total_bytes, device_name=name)
+    device = Device(name=name, total_bytes=total_bytes)
+
+    settings = resolve(Arguments(), parse_model(config("llama-3.1-8b")), device, draft=None)
 
     assert expected == (settings.max_num_batched_tokens, settings.max_num_seqs)
 

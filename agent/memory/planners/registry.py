@@ -1,0 +1,8 @@
+"""The engines that have a planner, by name."""
+
+from typing import Any
+
+from agent.memory.planners import vllm
+from agent.memory.planners.planner import Planner
+
+PLANNERS: dict[str, Planner[Any]] = {"vllm": vllm}

@@ -1,0 +1,56 @@
+"""What changed in vLLM's memory arithmetic between versions. Source: vLLM 0.33, 0.19.1 and 0.11.2."""
+
+import re
+
+from msgspec import Struct
+
+from agent.memory.units import shown
+
+Version = tuple[int, int, int]
+
+
+class Rules(Struct, frozen=True, kw_only=True):
+    """The rules from version ``since`` on."""
+
+    since: Version
+    fraction: float = 0.92
+    pool_by_bytes: bool = True  # kv_cache_memory_bytes exists
+    tokens_by_concurrency: bool = True  # the log's tokens are concurrency x max_model_len
+    graphs_inside: bool = True  # CUDA graphs count against the fraction
+    communication_outside: bool = True  # the baseline is taken after NCCL's buffers
+
+
+RULES = (
+    Rules(
+        since=(0, 8, 0),
+        fraction=0.9,
+        pool_by_bytes=False,
+        tokens_by_concurrency=False,
+        graphs_inside=False,
+        communication_outside=False,
+    ),
+    Rules(
+        since=(0, 10, 2), fraction=0.9, tokens_by_concurrency=False, graphs_inside=False, communication_outside=False
+    ),
+    Rules(since=(0, 20, 0), graphs_inside=False, communication_outside=False),
+    Rules(since=(0, 20, 2), communication_outside=False),
+    Rules(since=(0, 28, 0)),
+)
+NEWEST_KNOWN = (0, 33)
+DEFAULT_VERSION = "0.33"
+
+_FIRST_PARTS = re.compile(r"v?(\d{1,6})\.(\d{1,6})(?:\.(\d{1,6}))?")
+
+
+def rules_for(version: str) -> tuple[Rules, str | None]:
+    """The rules of a version, the newest for one that is not known, and then a warning that says so."""
+    match = _FIRST_PARTS.match(version)
+    if match is None:
+        return RULES[-1], f"vLLM version {shown(version)} can't be read; the rules of {DEFAULT_VERSION} are used"
+    number = (int(match[1]), int(match[2]), int(match[3] or 0))
+    if number[:2] > NEWEST_KNOWN:
+        return RULES[-1], f"vLLM {version} is newer than the rules known here; those of {DEFAULT_VERSION} are used"
+    known = [rules for rules in RULES if rules.since <= number]
+    if not known:
+        return RULES[0], f"vLLM {version} is older than the rules known here; those of 0.8 are used"
+    return known[-1], None

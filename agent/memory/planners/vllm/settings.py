@@ -1,0 +1,175 @@
+"""vLLM's settings: what was given, and its defaults by version, checkpoint and device.
+
+Source: vLLM 0.33 engine/arg_utils.py, config/; old rules: 0.19.1, 0.11.2.
+"""
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from agent.memory.arguments import Arguments, Source
+from agent.memory.kv_cache import kv_format, stage_layers
+from agent.memory.layers import Heads
+from agent.memory.model_config import ModelShape
+from agent.memory.planners import planner
+from agent.memory.planners.planner import Device, Picker
+from agent.memory.planners.vllm.rules import DEFAULT_VERSION, Rules, rules_for
+from agent.memory.units import GIB
+
+_DEFAULT_CONTEXT = 2048
+
+
+class Settings(planner.Settings, frozen=True, kw_only=True):
+    """What only vLLM has."""
+
+    rules: Rules
+    kv_cache_dtype: str
+    block_size: int
+    gpu_memory_utilization: float
+    max_num_batched_tokens: int
+    max_num_seqs: int
+    enforce_eager: bool
+    num_gpu_blocks: int | None
+    kv_cache_memory_bytes: int | None
+    kv_pool_bytes: int | None
+
+    @property
+    def pool_given(self) -> bool:
+        return any(size is not None for size in (self.num_gpu_blocks, self.kv_cache_memory_bytes, self.kv_pool_bytes))
+
+    @property
+    def outside(self) -> tuple[str, ...]:
+        """Parts of the runtime that the fraction does not cover."""
+        parts = ["context"]
+        if not self.rules.graphs_inside:
+            parts.append("cuda_graphs")
+        if self.rules.communication_outside and self.tp * self.pp > 1:
+            parts.append("non_torch")
+        return tuple(parts)
+
+
+def resolve(arguments: Arguments, shape: ModelShape, device: Device, *, draft: ModelShape | None) -> Settings:
+    """Fill in what was not given, from the checkpoint and the defaults of the version.
+
+    Raises:
+        ValueError: pipeline stages that don't match the model's layers; one sentence.
+    """
+    pick = Picker(arguments)
+    version = pick("engine_version", DEFAULT_VERSION)
+    rules, version_warning = rules_for(version)
+    batched, sequences = _step_defaults(device.total_bytes or device.cuda_bytes, device.name)
+    dtype = pick.unless_auto("dtype", *_checkpoint_dtype(shape))
+    pp = pick("pp", 1)
+    by_bytes = pick.if_given("kv_cache_memory_bytes", arguments.kv_cache_memory_bytes)
+    settings = Settings(
+        rules=rules,
+        version=version,
+        tp=pick("tp", 1),
+        pp=pp,
+        dp=pick("dp", 1),
+        stages=_stages(pick.if_given("pp_layers", arguments.pp_layers), len(shape.layers), pp),
+        dtype=dtype,
+        kv_cache_dtype=pick.unless_auto("kv_cache_dtype", *_checkpoint_kv_dtype(shape, dtype)),
+        block_size=pick("block_size", 64 if any(layer.kind == "mla" for layer in shape.layers) else 16),
+        max_model_len=pick("max_model_len", *_context(shape)),
+        gpu_memory_utilization=pick("gpu_memory_utilization", rules.fraction),
+        max_num_batched_tokens=pick("max_num_batched_tokens", batched),
+        max_num_seqs=pick("max_num_seqs", sequences),
+        enforce_eager=pick("enforce_eager", False),
+        quantization=pick.if_given("quantization", arguments.quantization),
+        num_gpu_blocks=pick.if_given("num_gpu_blocks", arguments.num_gpu_blocks),
+        kv_cache_memory_bytes=by_bytes if rules.pool_by_bytes else None,
+        kv_pool_bytes=pick.if_given("kv_pool_bytes", arguments.kv_pool_bytes),
+        resolved=pick.resolved,
+    )
+    refused = tuple(_refused(settings, shape))
+    return replace(
+        settings,
+        refused=refused,
+        warnings=(*_warnings(settings, shape, pick, version_warning), *refused),
+        unknown=tuple(_unknown(settings)),
+    )
+
+
+def _checkpoint_dtype(shape: ModelShape) -> tuple[str, Source]:
+    """The checkpoint's dtype; fp32 and unnamed ones are held in 16 bit."""
+    return (shape.dtype, "checkpoint") if shape.dtype in ("bfloat16", "float16") else ("bfloat16", "default")
+
+
+def _checkpoint_kv_dtype(shape: ModelShape, dtype: str) -> tuple[str, Source]:
+    """The KV format the checkpoint declares, else that of the model; the format of the weights decides nothing."""
+    declared = shape.quantization.kv_cache_dtype if shape.quantization else None
+    return (declared, "checkpoint") if declared else (dtype, "default")
+
+
+def _context(shape: ModelShape) -> tuple[int, Source]:
+    return (shape.max_positions, "checkpoint") if shape.max_positions else (_DEFAULT_CONTEXT, "default")
+
+
+def _step_defaults(device_bytes: int | None, device_name: str | None) -> tuple[int, int]:
+    """Batched tokens and sequences of a server, by device size (A100s get the small step)."""
+    size = device_bytes or 0
+    if size >= 160 * GIB:
+        return 16_384, 1024
+    if size >= 70 * GIB and "a100" not in (device_name or "").lower():
+        return 8192, 1024
+    return 2048, 256
+
+
+def _stages(given: tuple[int, ...] | None, count: int, pp: int) -> tuple[int, ...]:
+    if given is not None:
+        if len(given) != pp or (count and sum(given) != count):
+            raise ValueError(
+                f"argument 'pp_layers': expected {pp} stage(s) with {count or 'all'} layers in all, got {len(given)} "
+                f"with {sum(given)}"
+            )
+        return given
+    if count and pp > count:
+        raise ValueError(f"argument 'pp': expected at most the model's {count} layers, got {pp}")
+    return stage_layers(count, pp)
+
+
+def _unknown(settings: Settings) -> Iterator[str]:
+    if kv_format(settings.kv_cache_dtype) is None:
+        yield f"KV cache: the layout of {settings.kv_cache_dtype!r} is not known here"
+
+
+def _warnings(settings: Settings, shape: ModelShape, pick: Picker, version_warning: str | None) -> Iterator[str]:
+    if version_warning:
+        yield version_warning
+    if "kv_cache_memory_bytes" in settings.resolved and not settings.rules.pool_by_bytes:
+        yield f"vLLM {settings.version} has no kv_cache_memory_bytes; it is ignored"
+    elif settings.kv_cache_memory_bytes is not None and not pick.defaulted("gpu_memory_utilization"):
+        yield "gpu_memory_utilization is ignored: kv_cache_memory_bytes sizes the pool"
+    if settings.max_num_seqs > settings.max_num_batched_tokens:
+        yield (
+            f"vLLM refuses max_num_seqs {settings.max_num_seqs} above max_num_batched_tokens "
+            f"{settings.max_num_batched_tokens}"
+        )
+    if shape.max_positions and settings.max_model_len > shape.max_positions:
+        yield f"vLLM refuses max_model_len {settings.max_model_len} above the model's {shape.max_positions} by default"
+    if not shape.max_positions and pick.defaulted("max_model_len"):
+        yield f"the config has no max_position_embeddings; vLLM then assumes {_DEFAULT_CONTEXT}"
+    if shape.dtype == "float32" and pick.defaulted("dtype"):
+        yield "float32 weights are held in 16 bit, as vLLM does by default"
+    tp, heads = settings.tp, _kv_heads(shape)
+    if tp > 1 and shape.decoder and heads is None:
+        yield f"the latent KV is replicated on all {tp} tensor-parallel ranks"
+    elif heads and tp > heads:
+        yield f"KV heads are replicated: {heads} heads for {tp} tensor-parallel ranks"
+
+
+def _refused(settings: Settings, shape: ModelShape) -> Iterator[str]:
+    tp, decoder, kv_heads = settings.tp, shape.decoder, _kv_heads(shape)
+    if decoder and decoder.heads % tp:
+        yield f"vLLM refuses tp {tp}: the model's {decoder.heads} attention heads are not divisible by it"
+    if kv_heads and tp > kv_heads and tp % kv_heads:
+        yield f"vLLM refuses tp {tp}: it is not a multiple of the model's {kv_heads} KV heads"
+    elif kv_heads and tp <= kv_heads and kv_heads % tp:
+        yield f"vLLM refuses tp {tp}: the model's {kv_heads} KV heads are not divisible by it"
+
+
+def _kv_heads(shape: ModelShape) -> int | None:
+    """The most KV heads of any layer; None where no layer has heads."""
+    heads = [cache.heads for layer in shape.layers for cache in layer.caches if isinstance(cache, Heads)]
+    return max(heads, default=None)
