@@ -71,7 +71,7 @@ def budget_command(
 ) -> None:
     """Predict the memory of each rank: weights, KV pool, runtime.
 
-    MODEL is a model's directory, its config.json or its model.safetensors.index.json.
+    MODEL is a model's directory, its config.json, its model.safetensors.index.json or a GGUF file.
 
     Example: vramscope budget /models/llama-3.1-8b --gpu h100 --max-model-len 32768
     """
@@ -118,7 +118,7 @@ def _compute(model: Path, files: ModelFiles, arguments: Arguments, device: Devic
     try:
         return compute(files, arguments, device)
     except ModelConfigError as error:
-        raise InputError(f"{model}: {error}") from error
+        raise InputError(f"{files.config_path or model}: {error}") from error
     except ValueError as error:
         raise InputError(str(error)) from error
 

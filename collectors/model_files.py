@@ -1,17 +1,20 @@
-"""A model on disk: its ``config.json`` and the bytes of its tensors, from the headers of its safetensors files.
+"""A model on disk: its ``config.json`` and the bytes of its tensors, from the headers of safetensors or GGUF files.
 
 Files may be named by somebody else's process, so each is a regular file, bounded, and every size in it is checked.
 """
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
+from collectors import gguf
 from collectors.errors import CollectorError, Refused, Unreadable
+from collectors.gguf_config import config_of
 from collectors.readings import ModelFiles
 from collectors.safetensors import MAX_HEADER_BYTES, Tensor, read_header
 
@@ -21,7 +24,7 @@ MAX_INDEX_BYTES = 64 * 1024 * 1024
 MAX_SHARDS = 4096
 MAX_LAYERS = 10_000
 _MAX_CHECKPOINT_BYTES = 1 << 50
-_LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
+_LAYER = re.compile(r"(?:^|\.)(?:layers|blk|h)\.(\d+)\.")
 _WRAPPERS = frozenset({"model", "language_model", "transformer"})
 
 
@@ -36,7 +39,9 @@ class _Checkpoint(Struct, frozen=True, kw_only=True):
 def read_model(
     path: Path, *, max_config_bytes: int = MAX_CONFIG_BYTES, max_header_bytes: int = MAX_HEADER_BYTES
 ) -> ModelFiles:
-    """A model from its directory, its ``config.json``, its safetensors index, or a lone config under any name.
+    """A model from its directory, its ``config.json``, its safetensors index, a GGUF file, or a lone config.
+
+    A directory without ``config.json`` may hold one GGUF model, whole or in parts.
 
     Without weight files, and without an index that sums them up, only the config is known and a note says so.
 
@@ -45,16 +50,25 @@ def read_model(
         Unreadable: not there, not a model, or a file that is damaged, cut off, too large or absurd.
     """
     try:
+        if (file := _gguf_file(path)) is not None:
+            return _gguf_model(path, file)
         config_path, index_path = _located(path)
         config = _json_object(config_path, max_config_bytes)
         checkpoint = _checkpoint(index_path) if index_path else _Checkpoint(notes=(_no_weights(path),))
         tensors = [tensor for file in checkpoint.files for tensor in read_header(file, max_bytes=max_header_bytes)]
     except OSError as exc:
         raise _os_error(path, exc) from exc
+    return _model(path, config_path, config, checkpoint, tensors)
+
+
+def _model(
+    path: Path, config_path: Path, config: dict[str, Any], checkpoint: _Checkpoint, tensors: Sequence[Tensor]
+) -> ModelFiles:
     layer_bytes, other_bytes = _by_module(tensors, path)
     total = sum(tensor.bytes for tensor in tensors) if tensors else checkpoint.claimed_bytes
     return ModelFiles(
         path=str(path),
+        config_path=str(config_path),
         config=config,
         tensor_bytes=total,
         tensor_source=None if total is None else "headers" if tensors else "index",
@@ -63,6 +77,32 @@ def read_model(
         bytes_by_dtype=_sums((tensor.dtype, tensor.bytes) for tensor in tensors),
         notes=checkpoint.notes,
     )
+
+
+def _gguf_file(path: Path) -> Path | None:
+    """The GGUF file meant, the first of several parts; None where another format is."""
+    if path.is_dir() and not (path / "config.json").exists():
+        firsts = {gguf.parts(file)[0] for file in path.glob("*.gguf") if not file.name.startswith("mmproj")}
+        if len(firsts) > 1:
+            names = ", ".join(sorted(file.name for file in firsts)[:3])
+            raise Unreadable("ambiguous", f"{path}: {len(firsts)} GGUF models; name one of them, such as {names}")
+        return firsts.pop() if firsts else None
+    return gguf.parts(path)[0] if path.suffix == ".gguf" and path.exists() else None
+
+
+def _gguf_model(path: Path, file: Path) -> ModelFiles:
+    files = gguf.parts(file)
+    missing = [part.name for part in files if not part.exists()]
+    if missing and missing[0] == files[0].name:
+        raise Unreadable("missing", f"{files[0]}: no such file; the first part has the model's metadata")
+    headers = [gguf.read_header(part) for part in files if part.name not in missing]
+    checkpoint = _Checkpoint(
+        notes=(f"{len(missing)} of {len(files)} parts are not in {file.parent}, so tensor bytes are not known",)
+        if missing
+        else ()
+    )
+    tensors = [] if missing else [tensor for header in headers for tensor in header.tensors]
+    return _model(path, file, config_of(headers), checkpoint, tensors)
 
 
 def _located(path: Path) -> tuple[Path, Path | None]:
@@ -77,7 +117,9 @@ def _located(path: Path) -> tuple[Path, Path | None]:
         return path, path.parent / INDEX_NAME
     if path.suffix == ".json" or not path.exists():
         return path, None
-    raise Unreadable("not_a_model", f"{path}: expected a model directory, a config.json or a safetensors index")
+    raise Unreadable(
+        "not_a_model", f"{path}: expected a model directory, a config.json, a safetensors index or a GGUF file"
+    )
 
 
 def _checkpoint(index_path: Path) -> _Checkpoint:
@@ -176,7 +218,9 @@ def _json_object(path: Path, max_bytes: int) -> dict[str, Any]:
     if len(data) > max_bytes:
         raise Unreadable("too_large", f"{path}: expected at most {max_bytes} bytes of JSON, got more")
     try:
-        value = json.loads(data.decode("utf-8-sig"))
+        value = json.loads(data.decode("utf-8-sig"), object_pairs_hook=_unique)
+    except _RepeatedKeyError as exc:
+        raise Unreadable("malformed", f"{path}: expected each key once, got {exc} twice; remove one") from exc
     except UnicodeDecodeError as exc:
         raise Unreadable("malformed", f"{path}: expected JSON, got binary data") from exc
     except json.JSONDecodeError as exc:
@@ -189,6 +233,18 @@ def _json_object(path: Path, max_bytes: int) -> dict[str, Any]:
     return value
 
 
+class _RepeatedKeyError(Exception):
+    """A JSON object with a key twice, of which a reader takes the one and an engine maybe the other."""
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        repeated = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        raise _RepeatedKeyError(repr(repeated[:60]))
+    return value
+
+
 def _no_weights(path: Path) -> str:
     return f"no safetensors files with {path}, so the bytes of its tensors are not known"
 
@@ -197,7 +253,7 @@ def _os_error(path: Path, exc: OSError) -> CollectorError:
     where = exc.filename or path
     if isinstance(exc, FileNotFoundError):
         return Unreadable(
-            "missing", f"{where}: no such file; expected a model directory, config.json or safetensors index"
+            "missing", f"{where}: no such file; expected a model directory, config.json, safetensors index or GGUF file"
         )
     if isinstance(exc, PermissionError):
         return Refused("permission", f"{where}: no permission to read it; run vramscope as a user who may")

@@ -222,12 +222,14 @@ class ServerReading(Struct, frozen=True, kw_only=True):
 class ModelFiles(Struct, frozen=True, kw_only=True):
     """A model on disk: its config and what the checkpoint's own index or headers say about bytes.
 
-    ``tensor_bytes`` sums all tensors of the checkpoint. With safetensors headers the sum is also known per decoder
-    layer (``layer_bytes[i]``, extra layers such as multi-token prediction included) and outside them by module name.
+    ``tensor_bytes`` sums all tensors of the checkpoint. With headers (safetensors, GGUF) the sum is also known per
+    decoder layer (``layer_bytes[i]``, extra layers such as multi-token prediction included) and outside them by module
+    name. A GGUF file has no config: its metadata stands under a config's names. ``config_path`` is the file it is in.
     """
 
     path: str
     config: dict[str, Any]
+    config_path: str | None = None
     tensor_bytes: int | None = None
     tensor_source: Literal["headers", "index"] | None = None
     layer_bytes: tuple[int, ...] | None = None

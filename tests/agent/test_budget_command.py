@@ -233,7 +233,7 @@ def test_wrong_input_is_one_sentence(arguments: tuple[str, ...], said: str) -> N
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (None, "no such file; expected a model directory, config.json or safetensors index"),
+        (None, "no such file; expected a model directory, config.json, safetensors index or GGUF file"),
         ("", "expected JSON, got an empty file"),
         ("[1]", "expected a JSON object, got list"),
         ('{"model_type": "llama"', "expected JSON, got"),
@@ -255,3 +255,10 @@ def test_a_config_that_cannot_be_used(tmp_path: Path, content: str | None, said:
     assert (result.exit_code, result.stdout) == (2, "")
     assert f"{path}: " in result.stderr
     assert said in result.stderr
+
+
+def test_the_file_of_a_key_is_named_whatever_was_given(tmp_path: Path) -> None:
+    """A directory was given; what to mend is its config."""
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}', encoding="utf-8")
+
+    assert f"{tmp_path}/config.json: config key 'num_hidden_layers' is missing" in _run(str(tmp_path)).stderr

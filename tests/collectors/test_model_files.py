@@ -150,7 +150,8 @@ def test_a_config_with_a_byte_order_mark(directory: Path) -> None:
             {"vision_tower": 4, "embed_tokens": 9, "lm_head": 8, "visual": 2},
         ),
         ({"layers.0.w": ("BF16", 5), "tok_embeddings.weight": ("BF16", 1)}, (5,), {"tok_embeddings": 1}),
-        ({"transformer.h.0.w": ("BF16", 5), "weight": ("BF16", 1)}, None, {"h": 5, "weight": 1}),
+        ({"transformer.h.0.w": ("BF16", 5), "transformer.wte.weight": ("BF16", 1)}, (5,), {"wte": 1}),
+        ({"encoder.block.0.w": ("BF16", 5), "weight": ("BF16", 1)}, None, {"encoder": 5, "weight": 1}),
         ({"model.layers.0.mlp.experts.layers.7.w": ("BF16", 5)}, (5,), {}),
     ],
 )
@@ -177,6 +178,7 @@ def test_which_layers_are_the_decoders(
         (b"null", "malformed", "expected a JSON object, got NoneType"),
         (b"[" * 200_000, "malformed", "absurd nesting or numbers"),
         (b'{"a": ' + b"9" * 5000 + b"}", "malformed", "absurd nesting or numbers"),
+        (b'{"a": 1, "b": {"c": 1, "d": 2, "c": 3}}', "malformed", "expected each key once, got 'c' twice; remove one"),
         (b'{"a": "' + b"x" * 10_000 + b'"}', "too_large", "expected at most 9000 bytes of JSON, got more"),
     ],
 )
@@ -195,16 +197,18 @@ def test_paths_that_are_no_model(directory: Path, tmp_path: Path) -> None:
     """Missing, an empty directory, another kind of file, a file that is none."""
     empty = tmp_path / "empty"
     empty.mkdir()
-    weights = tmp_path / "model.gguf"
-    weights.write_bytes(b"GGUF")
+    weights = tmp_path / "model.bin"
+    weights.write_bytes(b"PK")
     (directory / "config.json").unlink()
     os.mkfifo(directory / "config.json")
 
     assert str(fault(tmp_path / "nowhere")) == (
-        f"{tmp_path}/nowhere: no such file; expected a model directory, config.json or safetensors index"
+        f"{tmp_path}/nowhere: no such file; expected a model directory, config.json, safetensors index or GGUF file"
     )
     assert str(fault(empty)) == f"{empty}: expected a model directory, but it has no config.json"
-    assert str(fault(weights)) == f"{weights}: expected a model directory, a config.json or a safetensors index"
+    assert str(fault(weights)) == (
+        f"{weights}: expected a model directory, a config.json, a safetensors index or a GGUF file"
+    )
     assert str(fault(directory)) == f"{directory}/config.json: expected a regular file"
     assert fault(empty / "model.safetensors.index.json").reason == "missing"
 

@@ -13,6 +13,7 @@ from collectors.errors import CollectorError
 from collectors.model_files import read_model
 from collectors.readings import ModelFiles
 from collectors.safetensors import Tensor, read_header
+from tests.collectors import gguf_files
 from tests.collectors.replay import FIXTURES
 from tests.fuzz.mutations import damaged_bytes, damaged_json, json_values
 from tests.fuzz.trying import outcome, tried
@@ -79,6 +80,36 @@ def test_any_weight_file_is_tensors_that_fit_into_it_or_a_refusal(content: bytes
     assert "\n" not in refusal
     assert sum(tensor.bytes for tensor in tensors or ()) <= len(content)
     assert all(tensor.bytes >= 0 for tensor in tensors or ())
+
+
+GGUF: dict[str, gguf_files.Value] = {
+    "general.architecture": "llama",
+    "llama.block_count": 2,
+    "llama.embedding_length": 64,
+    "llama.feed_forward_length": 64,
+    "llama.attention.head_count": 2,
+    "llama.attention.head_count_kv": [1, 1],
+    "llama.rope.freq_base": 1e4,
+    "tokenizer.ggml.tokens": ["a", "b"],
+}
+GGUF_FILES = [
+    gguf_files.header_of(GGUF, {"token_embd.weight": ("Q8_0", (64, 2)), "blk.0.attn_q.weight": ("F32", (64,))})
+    + bytes(512),
+    gguf_files.header_of({"general.architecture": "deepseek2", "deepseek2.attention.kv_lora_rank": 8}, {}),
+]
+
+
+@tried(damaged_bytes(GGUF_FILES) | st.binary(max_size=64).map(lambda rest: GGUF_FILES[0][:24] + rest), briefly=80)
+def test_any_gguf_file_is_a_model_or_a_refusal(content: bytes) -> None:
+    """Its tensors fit into it, and its metadata is a config with a budget or a reason."""
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "m.gguf").write_bytes(content)
+        model, refusal = outcome(lambda: read_model(Path(folder) / "m.gguf"), CollectorError)
+
+    assert "\n" not in refusal
+    assert model is None or (model.tensor_bytes or 0) <= len(content)
+    if model is not None:
+        outcome(lambda: compute(model, Arguments(), H100), ValueError)
 
 
 @tried(
