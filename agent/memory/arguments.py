@@ -9,7 +9,7 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from agent.memory.kv_cache import ALIASES, FORMATS
+from agent.memory.kv_formats import ALIASES, FORMATS
 from agent.memory.units import parse_count, shown
 
 Source = Literal["given", "reported", "checkpoint", "default"]

@@ -1,42 +1,26 @@
-"""KV cache of one rank: bytes per token from layer widths and the KV format, layers by pipeline stage.
+"""KV cache of one rank: bytes of what each layer keeps, and layers by pipeline stage.
 
-A layer stores ``heads x (k_dim + v_dim) x bits / 8`` bytes a token, plus two fp32 scales per head in the
-per-token-head formats. Heads are split over tensor-parallel ranks and replicated once there are more ranks than heads,
-so MLA's one latent vector is on every rank. Source: vLLM 0.33 v1/kv_cache_interface.py, distributed/utils.py.
+A head stores a K and a V of each token (``kv_formats``). Heads are split over tensor-parallel ranks and replicated once
+there are more ranks than heads; MLA's latent, index keys and records of compressed attention are one vector for all
+heads and so on every rank; a recurrent state is split by heads, channels and groups. The format of the weights decides
+nothing. Source: vLLM 0.33 v1/kv_cache_interface.py, model_executor/layers/mamba/mamba_utils.py, distributed/utils.py.
 """
+
+from collections.abc import Iterable
+from fractions import Fraction
 
 from msgspec import Struct
 
-from agent.memory.layers import Cache, Heads, Latent
+from agent.memory.kv_formats import FP8_INDEX, STATE_BYTES, KvFormat, Packed, Side
+from agent.memory.layers import Cache, Compressor, Heads, IndexKeys, Latent, Layer, Record, State
 from agent.memory.units import ceil_div
 
-_SCALES_BYTES = 8
-
-
-class KvFormat(Struct, frozen=True, kw_only=True):
-    """Bits of one cached element and the overhead of one head's K and V, bytes."""
-
-    bits: int
-    overhead: int = 0
-
-
-FORMATS: dict[str, KvFormat] = {
-    "bfloat16": KvFormat(bits=16),
-    "float16": KvFormat(bits=16),
-    "float32": KvFormat(bits=32),
-    "fp8": KvFormat(bits=8),
-    "fp8_e4m3": KvFormat(bits=8),
-    "fp8_e5m2": KvFormat(bits=8),
-    "int8": KvFormat(bits=8),
-    "int8_per_token_head": KvFormat(bits=8, overhead=_SCALES_BYTES),
-    "fp8_per_token_head": KvFormat(bits=8, overhead=_SCALES_BYTES),
-    "int4_per_token_head": KvFormat(bits=4, overhead=_SCALES_BYTES),
-}
-ALIASES = {"bf16": "bfloat16", "fp16": "float16", "half": "float16", "float": "float32", "fp32": "float32"}
+COMPRESSOR_BYTES = 4
 
 
 class KvGroup(Struct, frozen=True, kw_only=True):
-    """Layers that share one block table. ``page_bytes`` is one layer's share of a block."""
+    """Layers that share one block table. ``page_bytes`` is one layer's share of a block, or the group's where the
+    layers of it have pages of different sizes."""
 
     kind: str
     layers: int
@@ -60,9 +44,39 @@ class KvBudget(Struct, frozen=True, kw_only=True):
     max_concurrency: float | None = None
 
 
-def kv_format(name: str) -> KvFormat | None:
-    """A KV format by any of its names; None when its layout is not known here."""
-    return FORMATS.get(ALIASES.get(name, name))
+class Layouts(Struct, frozen=True, kw_only=True):
+    """How a rank stores its caches.
+
+    Attributes:
+        index: of packed index keys.
+        index_bytes: of an element of plain index keys.
+        dtype: the model's: of recurrent states that have none of their own.
+        conv_dtype: of all convolution states, whatever their own; ``state_dtype`` likewise of recurrent ones.
+        columns: more of a convolution's state than its own: one for each speculated token.
+    """
+
+    kv: KvFormat
+    index: Side = FP8_INDEX
+    index_bytes: int = 2
+    dtype: str = "bfloat16"
+    conv_dtype: str | None = None
+    state_dtype: str | None = None
+    columns: int = 0
+
+
+class Held(Struct, frozen=True, kw_only=True):
+    """What layers keep of a request on one rank: bytes for each further token, and bytes however long it gets.
+
+    ``fixed`` holds windows, chunks and encoder outputs once they are full, and recurrent states.
+    """
+
+    per_token: Fraction
+    fixed: int
+
+    @property
+    def slope(self) -> int | float:
+        """``per_token`` as a number that is whole where it can be."""
+        return self.per_token.numerator if self.per_token.denominator == 1 else float(self.per_token)
 
 
 def heads_per_rank(heads: int, tp: int) -> int:
@@ -70,19 +84,81 @@ def heads_per_rank(heads: int, tp: int) -> int:
     return max(1, heads // tp)
 
 
-def token_bytes(cache: Cache, layout: KvFormat, *, tp: int) -> int:
-    """Bytes per token of one layer on one rank."""
+def entry_bytes(cache: Cache, layouts: Layouts, *, tp: int) -> int:
+    """Bytes of one entry of one layer on one rank: of a token, of ``ratio`` tokens, or of a whole state."""
     match cache:
         case Heads():
-            heads, elements = heads_per_rank(cache.heads, tp), cache.k_dim + cache.v_dim
+            return heads_per_rank(cache.heads, tp) * _head_bytes(cache, layouts.kv)
         case Latent():
-            heads, elements = 1, cache.rank + cache.rope
+            return _vector_bytes(cache.rank, cache.rope, layouts.kv, layouts.kv.latent)
+        case Record():
+            packed = layouts.kv.window if cache.window and layouts.kv.window else layouts.kv.record
+            return _vector_bytes(cache.dim - cache.rope, cache.rope, layouts.kv, packed)
+        case IndexKeys():
+            return layouts.index.of(cache.dim) if cache.packed else cache.dim * layouts.index_bytes
+        case Compressor():
+            return cache.elements * COMPRESSOR_BYTES
+        case State():
+            return _state_bytes(cache, layouts, tp)
+
+
+def token_bytes(cache: Cache, layout: KvFormat, *, tp: int) -> int:
+    """Bytes per token of one layer on one rank."""
+    return entry_bytes(cache, Layouts(kv=layout), tp=tp)
+
+
+def held(layers: Iterable[Layer], layouts: Layouts, *, tp: int) -> Held:
+    """What layers keep of a request, before an engine rounds it up to its blocks."""
+    per_token, fixed = Fraction(0), 0
+    for cache in (cache for layer in layers for cache in layer.caches):
+        size = entry_bytes(cache, layouts, tp=tp)
+        kept = kept_entries(cache)
+        if kept is None:
+            per_token += Fraction(size, tokens_per_entry(cache))
+        else:
+            fixed += size * kept
+    return Held(per_token=per_token, fixed=fixed)
+
+
+def tokens_per_entry(cache: Cache) -> int:
+    """Tokens that one entry stands for."""
+    return cache.ratio if isinstance(cache, IndexKeys | Record) else 1
+
+
+def kept_entries(cache: Cache) -> int | None:
+    """Entries kept at most, however long a request gets; None where it keeps all."""
+    match cache:
+        case Heads():
+            return cache.tokens if cache.reach != "full" else None
+        case Record() | Compressor():
+            return cache.window
+        case State():
+            return 1
         case _:
-            raise NotImplementedError(type(cache).__name__)
-    return heads * (ceil_div(elements * layout.bits, 8) + layout.overhead)
+            return None
 
 
 def stage_layers(count: int, pp: int) -> tuple[int, ...]:
     """Layers per pipeline stage: the remainder goes one each to the stages before the last, from the back."""
     whole, remainder = divmod(count, pp)
     return tuple(whole + (pp - 1 - remainder <= stage < pp - 1) for stage in range(pp))
+
+
+def _head_bytes(cache: Heads, layout: KvFormat) -> int:
+    size = layout.k.of(cache.k_dim) + (layout.v.of(cache.v_dim) if cache.v_dim else 0)
+    return ceil_div(size, layout.multiple) * layout.multiple
+
+
+def _vector_bytes(nope: int, rope: int, layout: KvFormat, packed: Packed | None) -> int:
+    """One vector; without a layout of its own it is a K with the scales of a V."""
+    return packed.of(nope, rope) if packed else layout.k.of(nope + rope) + layout.v.extra
+
+
+def _state_bytes(state: State, layouts: Layouts, tp: int) -> int:
+    """Groups that ranks can't share evenly are replicated for the heads of each rank."""
+    groups = state.groups if state.groups % tp == 0 else tp
+    channels = ceil_div(state.conv_channels + groups * state.group_channels, tp)
+    columns = state.conv_width + (layouts.columns if state.conv_width and state.kind != "mamba1" else 0)
+    conv = STATE_BYTES[layouts.conv_dtype or state.conv_dtype or layouts.dtype]
+    recurrent = STATE_BYTES[layouts.state_dtype or state.state_dtype or layouts.dtype]
+    return channels * columns * conv + ceil_div(state.heads, tp) * state.head_elements * recurrent

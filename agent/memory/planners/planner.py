@@ -10,7 +10,8 @@ from typing import Protocol, TypeVar
 from msgspec import Struct
 
 from agent.memory.arguments import Arguments, Resolved, Source
-from agent.memory.kv_cache import ALIASES, KvBudget
+from agent.memory.kv_cache import KvBudget
+from agent.memory.kv_formats import ALIASES
 from agent.memory.layers import Layer
 from agent.memory.model_config import Decoder, ModelShape
 from agent.memory.runtime import RuntimeBudget

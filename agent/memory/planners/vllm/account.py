@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from agent.memory.kv_cache import KvBudget, heads_per_rank, kv_format
+from agent.memory.kv_cache import KvBudget, heads_per_rank
+from agent.memory.kv_formats import kv_format
 from agent.memory.layers import Heads, Latent
 from agent.memory.planners.planner import Stage
 from agent.memory.planners.vllm.pool import requested_bytes
@@ -33,12 +34,15 @@ def _slope(settings: Settings, stage: Stage, kv: KvBudget) -> Iterator[Term]:
         return
     heads = heads_per_rank(cache.heads, settings.tp) if isinstance(cache, Heads) else 1
     widths = (cache.rank, cache.rope) if isinstance(cache, Latent) else (cache.k_dim, cache.v_dim)
-    bits = f"({' + '.join(map(str, widths))}) × {layout.bits} bits / 8"
-    scales = f" + {layout.overhead}" if layout.overhead else ""
+    vectors = (
+        [layout.k.formula(widths[0]), layout.v.formula(widths[1])]
+        if isinstance(cache, Heads)
+        else [layout.latent.formula(*widths) if layout.latent else layout.k.formula(sum(widths))]
+    )
     yield Term(
         name="bytes_per_token",
         value=kv.bytes_per_token,
-        formula=f"{len(stage.layers)} layers × {heads} heads × ({bits}{scales})",
+        formula=f"{len(stage.layers)} layers × {heads} heads × ({' + '.join(vectors)})",
         source=f"{stage.layers[0].kind}: vLLM 0.33 v1/kv_cache_interface.py",
     )
     yield Term(

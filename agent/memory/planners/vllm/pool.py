@@ -10,7 +10,8 @@ Source: vLLM 0.33 v1/worker/gpu_worker.py, v1/core/kv_cache_planning.py.
 import math
 from collections.abc import Sequence
 
-from agent.memory.kv_cache import KvBudget, KvFormat, KvGroup, kv_format, token_bytes
+from agent.memory.kv_cache import KvBudget, KvGroup, token_bytes
+from agent.memory.kv_formats import KvFormat, kv_format
 from agent.memory.layers import Layer
 from agent.memory.model_config import Decoder
 from agent.memory.planners.planner import Stage

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from agent.memory.arguments import Arguments, Source
-from agent.memory.kv_cache import kv_format, stage_layers
+from agent.memory.kv_cache import stage_layers
+from agent.memory.kv_formats import kv_format
 from agent.memory.layers import Heads
 from agent.memory.model_config import ModelShape
 from agent.memory.planners import planner
