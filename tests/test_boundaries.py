@@ -13,6 +13,7 @@ PURE = {
     "msgspec",
     "collections",
     "typing",
+    "fractions",
     "math",
     "re",
     "itertools",
