@@ -6,7 +6,6 @@ tests hold it against that library's parser.
 
 import platform
 from collections.abc import Iterator
-from functools import lru_cache
 
 from agent.metrics import BY_NAME, CATALOGUE, PREFIX
 from agent.snapshot import Device, GpuHealth, Pool, Server, Snapshot
@@ -15,21 +14,31 @@ from collectors.readings import HostMemory, ServerState
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 STATES: tuple[ServerState, ...] = ("loading", "serving", "sleeping", "down")
 Sample = tuple[str, dict[str, str], float]
+Labels = tuple[tuple[str, str], ...]
 
 _HEADS = {
     metric.name: f"# HELP {metric.name} {metric.help}\n# TYPE {metric.name} {metric.type}" for metric in CATALOGUE
 }
 
 
-def render(snapshot: Snapshot) -> bytes:
+def render(snapshot: Snapshot, written: dict[Labels, str] | None = None) -> bytes:
     """The whole exposition of one snapshot in the text format, families in catalogue order, samples sorted.
+
+    ``written`` holds labels as the last call wrote them, most of which are the same again; afterwards it holds those
+    of this snapshot and no others.
 
     Raises:
         KeyError: a sample's name is not in the catalogue (a programming error).
     """
     families: dict[str, list[str]] = {name: [] for name in BY_NAME}
+    before = {} if written is None else written
+    now: dict[Labels, str] = {}
     for name, labels, value in _samples(snapshot):
-        families[PREFIX + name].append(f"{PREFIX}{name}{_label_text(tuple(labels.items()))} {_number(value)}")
+        key = tuple(labels.items())
+        now[key] = text = before.get(key) or _label_text(key)
+        families[PREFIX + name].append(f"{PREFIX}{name}{text} {_number(value)}")
+    before.clear()
+    before.update(now)
     lines = []
     for name, samples in families.items():
         if samples:
@@ -37,8 +46,7 @@ def render(snapshot: Snapshot) -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
-@lru_cache(maxsize=8192)
-def _label_text(labels: tuple[tuple[str, str], ...]) -> str:
+def _label_text(labels: Labels) -> str:
     if not labels:
         return ""
     return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in sorted(labels)) + "}"

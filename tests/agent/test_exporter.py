@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from agent.exporter import render
+from agent.exporter import Labels, render
 from agent.metrics import BY_NAME, CATALOGUE
 from agent.snapshot import (
     BudgetLine,
@@ -122,6 +122,15 @@ def test_same_snapshot_same_bytes() -> None:
     one, two = server(name="a", url="http://a"), server(name="b", url="http://b")
 
     assert render(snapshot(servers=(one, two))) == render(snapshot(servers=(two, one)))
+
+
+def test_labels_written_before_are_kept_for_the_next_snapshot_alone() -> None:
+    """The same bytes with and without them, and nothing is left of a server that went."""
+    written: dict[Labels, str] = {}
+    first, second = snapshot(servers=(server(model="a"),)), snapshot(servers=(server(model="b"),))
+
+    assert [render(one, written) for one in (first, first, second)] == [render(one) for one in (first, first, second)]
+    assert not [text for text in written.values() if '"a"' in text]
 
 
 def test_components_become_one_partition() -> None:

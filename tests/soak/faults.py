@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
+import httpx
 import psutil
 
 from collectors.nvml import faults
@@ -193,7 +194,8 @@ def scrapers_come_and_go(world: World) -> Iterator[None]:
         for number in range(40):
             client = stack.enter_context(contextlib.closing(world.connect()))
             request = b"GET /metrics HTTP/1.1\r\nHost: x\r\nAccept-Encoding: gzip\r\n\r\n"
-            client.sendall(request[: len(request) if number % 3 else number])
+            with contextlib.suppress(OSError):  # its patience is over in a blink
+                client.sendall(request[: len(request) if number % 3 else number])
             if number % 4 == 0:
                 client.close()
         yield
@@ -203,10 +205,11 @@ def scrapers_come_and_go(world: World) -> Iterator[None]:
 def strange_requests(world: World) -> Iterator[None]:
     """Every page, pages that are none, names of other hosts, reloads that are refused."""
     paths = ("/", "/api/v1/snapshot", "/api/v1/history", "/-/ready", "/static/page.js", "/no/such/page")
-    for path in (*paths, f"/{world.chance.getrandbits(64):x}"):
-        world.program.get(path)
-    world.program.client.get("/", headers={"host": f"{world.chance.getrandbits(64):x}.example.com"})
-    world.program.client.post("/-/reload", headers={"origin": "http://elsewhere.example.com"})
+    with contextlib.suppress(httpx.TransportError):  # its patience is over in a blink
+        for path in (*paths, f"/{world.chance.getrandbits(64):x}"):
+            world.program.get(path)
+        world.program.client.get("/", headers={"host": f"{world.chance.getrandbits(64):x}.example.com"})
+        world.program.client.post("/-/reload", headers={"origin": "http://elsewhere.example.com"})
     yield
 
 

@@ -4,6 +4,7 @@ On SIGUSR1 it writes to the file WINDOW, as JSON, what is alive in it.
 """
 
 import asyncio
+import ctypes
 import gc
 import json
 import signal
@@ -20,6 +21,7 @@ CONTAINERS = (dict, list, set, deque)
 def alive() -> dict[str, object]:
     """Tasks and threads by name, objects by type, and the entries of all containers together."""
     gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)  # what is free goes back, so that resident memory is what is held
     objects = gc.get_objects()
     return {
         "tasks": sorted(getattr(task.get_coro(), "__qualname__", "") for task in asyncio.all_tasks()),

@@ -13,7 +13,7 @@ from tests.soak.world import Figures, World, world
 
 RATE = 72.0
 MINUTE, FAULT_SECONDS = 60.0, 40.0
-WARM_UP_MINUTES = 15  # until every kind of memory has been used once
+WARM_UP_MINUTES = 20  # until every card has been dealt once
 CALM_MINUTES = 11  # until what went is forgotten, and histories are full again
 NOISE = 60  # objects of a type, which come and go with what the program just does
 
