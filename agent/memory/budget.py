@@ -106,6 +106,8 @@ def compute(model: ModelFiles, arguments: Arguments, device: Device, *, draft: M
     weights = _weights(shape, model, arguments, settings)
     stages = _stages(planner, shape, settings, weights)
     planned = bool(shape.layers) and all(layer.known for layer in shape.layers) and not settings.unknown
+    mixed = planned and not _alike(shape.layers)
+    planned = planned and not mixed
     kv = planner.plan(stages, settings, cuda_bytes=cuda_bytes) if planned else [KvBudget()] * len(stages)
     terms = planner.explain(stages[0], settings, kv[0], cuda_bytes=cuda_bytes) if planned else ()
     ranks = tuple(_ranks(stages, kv, weights, settings, cuda_bytes))
@@ -115,7 +117,7 @@ def compute(model: ModelFiles, arguments: Arguments, device: Device, *, draft: M
         device=device,
         ranks=ranks,
         fits=False if settings.refused else _fits(ranks, cuda_bytes),
-        unknown=(*shape.unknown, *weights.unknown, *settings.unknown, *_unknown(planned, ranks, cuda_bytes)),
+        unknown=(*shape.unknown, *weights.unknown, *settings.unknown, *_unknown(planned, mixed, ranks, cuda_bytes)),
         warnings=(*model.notes, *settings.warnings, *weights.warnings, *_warnings(ranks, device, settings, cuda_bytes)),
         terms=tuple(explain(settings, weights, stages[0], kv[0], terms, cuda_bytes)),
     )
@@ -218,7 +220,17 @@ def _least_bytes(rank: RankBudget) -> int:
     return (rank.weights_bytes or 0) + (rank.kv.pool_bytes or 0) + (rank.runtime.low if rank.runtime else 0)
 
 
-def _unknown(planned: bool, ranks: Sequence[RankBudget], cuda_bytes: int | None) -> Iterator[str]:
+def _alike(layers: Sequence[Layer]) -> bool:
+    """Whether all layers cache the same of all tokens, which is what is planned so far."""
+    match {layer.caches for layer in layers}.pop():
+        case (Heads(reach="full"),) | (Latent(sparse=False),):
+            return len({layer.caches for layer in layers}) == 1
+    return False
+
+
+def _unknown(planned: bool, mixed: bool, ranks: Sequence[RankBudget], cuda_bytes: int | None) -> Iterator[str]:
+    if mixed:
+        yield "KV cache: how the engine groups layers that keep different things is not known here"
     if planned and ranks[0].kv.blocks is None:
         missing = "the device's memory is" if cuda_bytes is None else "the weights' bytes are"
         yield f"size of the KV pool: {missing} not known"

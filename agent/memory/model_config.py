@@ -1,33 +1,34 @@
 """A model's ``config.json`` turned into one description per layer, or into what is missing to do so.
 
-Normalising: the text part (``text_config``, ``language_config``, ``llm_config``) lies over the top level, ``null``
-counts as missing, and older names are read as the new ones. Numbers that can't be right end in one sentence.
+``fields`` makes one flat config of it, ``families`` says what its ``model_type`` means; here both come together. A
+type that is not in the table, or a key that changes attention and that the type's row does not read, is unknown: then
+there are no caches, and bounds of what a token may take.
 """
 
-from typing import Any
+from collections.abc import Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from agent.memory.families import FAMILIES, FOREIGN_KEYS, Family
-from agent.memory.layers import Heads, Latent, Layer
+from agent.memory.families.attention import head_dim
+from agent.memory.families.family import Family
+from agent.memory.families.table import FAMILIES, FOREIGN_KEYS
+from agent.memory.fields import MAX_LAYERS, MAX_SIZE, Fields, ModelConfigError
+from agent.memory.layers import Layer
 from agent.memory.quantization import Quantization, parse_quantization
 from agent.memory.units import shown
 
-MAX_LAYERS = 10_000
-MAX_SIZE = (1 << 31) - 1
+__all__ = [
+    "Decoder",
+    "Experts",
+    "LatentAttention",
+    "ModelConfigError",
+    "ModelShape",
+    "TokenBounds",
+    "parse_model",
+]
 
-_NESTED = ("text_config", "language_config", "llm_config")
 _OTHER_MODULES = ("vision_config", "audio_config", "speech_config")
-_ALIASES = {
-    "dtype": ("torch_dtype",),
-    "num_experts": ("n_routed_experts", "num_local_experts"),
-    "shared_experts": ("n_shared_experts",),
-    "rope_scaling": ("rope_parameters",),
-}
-
-
-class ModelConfigError(ValueError):
-    """A config that can't be right: one sentence with key, expected and got."""
 
 
 class LatentAttention(Struct, frozen=True, kw_only=True):
@@ -52,7 +53,7 @@ class Experts(Struct, frozen=True, kw_only=True):
 
 
 class Decoder(Struct, frozen=True, kw_only=True):
-    """Widths of a known decoder, enough to count its weights."""
+    """Widths of a known decoder. ``counted``: these are enough to count its weights."""
 
     hidden: int
     intermediate: int
@@ -69,10 +70,22 @@ class Decoder(Struct, frozen=True, kw_only=True):
     norms: int
     final_norms: int
     mlp_matrices: int
+    counted: bool = True
+
+
+class TokenBounds(Struct, frozen=True, kw_only=True):
+    """What a token may take in all layers of an architecture that is not known, in elements, and why so much."""
+
+    low: int
+    high: int
+    source: str
 
 
 class ModelShape(Struct, frozen=True, kw_only=True):
-    """What a config says. ``decoder`` is None, and ``unknown`` says why, where the architecture is not known."""
+    """What a config says. ``decoder`` is None, and ``unknown`` says why, where the architecture is not known.
+
+    ``mtp`` are the multi-token-prediction layers: they load and cache only where the engine speculates with them.
+    """
 
     model_type: str | None
     architecture: str | None
@@ -82,8 +95,10 @@ class ModelShape(Struct, frozen=True, kw_only=True):
     quantization: Quantization | None
     max_positions: int | None
     mtp_layers: int = 0
+    mtp: tuple[Layer, ...] = ()
     other_modules: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
+    token_bounds: TokenBounds | None = None
 
 
 def parse_model(config: object) -> ModelShape:
@@ -95,121 +110,102 @@ def parse_model(config: object) -> ModelShape:
     if not isinstance(config, dict):
         raise ModelConfigError(f"config: expected a JSON object, got {shown(config)}")
     fields = Fields(config)
-    model_type = fields.text("model_type")
-    family = FAMILIES.get(model_type or "")
-    if family is not None and family.defaults is not None:
-        fields.values |= family.defaults(fields.values)
-    foreign = _foreign(fields)
-    reason = _why_unknown(model_type, foreign)
-    layers, decoder = _decoder(fields, family) if family and not foreign else _unknown_layers(fields, reason)
+    family = FAMILIES.get(fields.text("model_type") or "")
+    if family is not None:
+        _complete(fields, family)
+    layers, why = _layers(fields, family)
+    decoder = _decoder(fields, family) if family and not why else None
+    experts = family is not None and decoder is not None and decoder.experts is not None
     return ModelShape(
-        model_type=model_type,
+        model_type=fields.text("model_type"),
         architecture=_architecture(fields),
-        layers=layers,
+        layers=_with_experts(fields, layers) if experts else layers,
         decoder=decoder,
         dtype=_dtype(fields),
         quantization=parse_quantization(fields.values.get("quantization_config")),
         max_positions=_max_positions(fields),
-        mtp_layers=fields.optional_size("num_nextn_predict_layers", least=0) or 0 if family else 0,
+        mtp_layers=_mtp_layers(fields) if family else 0,
+        mtp=_mtp(fields, family, experts) if family and not why else (),
         other_modules=tuple(key for key in _OTHER_MODULES if isinstance(fields.values.get(key), dict)),
-        unknown=(f"{reason}; {_known(fields)}",) if decoder is None else (),
+        unknown=(f"{why}; {_known(fields)}",) if why else (),
+        token_bounds=_token_bounds(fields) if why else None,
     )
 
 
-class Fields:
-    """A normalised config, and typed access to it."""
-
-    def __init__(self, config: dict[str, Any]) -> None:
-        nested: dict[str, Any] = next((config[key] for key in _NESTED if isinstance(config.get(key), dict)), {})
-        merged = {**config, **{key: value for key, value in nested.items() if value is not None}}
-        self.values: dict[str, Any] = {key: value for key, value in merged.items() if value is not None}
-        for name, others in _ALIASES.items():
-            found = [self.values[key] for key in (name, *others) if key in self.values]
-            if found:
-                self.values[name] = found[0]
-
-    def size(self, key: str, *, least: int = 1, most: int = MAX_SIZE) -> int:
-        """An integer that must be there."""
-        value = self.optional_size(key, least=least, most=most)
-        if value is None:
-            raise ModelConfigError(f"config key {key!r} is missing; expected an integer from {least} to {most}")
-        return value
-
-    def optional_size(self, key: str, *, least: int = 1, most: int = MAX_SIZE) -> int | None:
-        value = self.values.get(key)
-        if value is None:
-            return None
-        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-            raise ModelConfigError(
-                f"config key {key!r}: expected an integer from {least} to {most}, got {shown(value)}"
-            )
-        return value
-
-    def flag(self, key: str, *, default: bool = False) -> bool:
-        value = self.values.get(key, default)
-        if not isinstance(value, bool):
-            raise ModelConfigError(f"config key {key!r}: expected true or false, got {shown(value)}")
-        return value
-
-    def text(self, key: str) -> str | None:
-        value = self.values.get(key)
-        if value is not None and not isinstance(value, str):
-            raise ModelConfigError(f"config key {key!r}: expected text, got {shown(value)}")
-        return value
-
-    def switched(self, rule: bool | str) -> bool:
-        """A rule of the family table: always, never, or as this config key says."""
-        return self.flag(rule) if isinstance(rule, str) else rule
+def _complete(fields: Fields, family: Family) -> None:
+    """What the class of this type adds to what the config says."""
+    fields.complete(family.class_defaults)
+    if family.derive is not None:
+        derived = family.derive(fields)
+        fields.values |= {key: value for key, value in derived.items() if value is not None}
 
 
-def _decoder(fields: Fields, family: Family) -> tuple[tuple[Layer, ...], Decoder]:
-    count = fields.size("num_hidden_layers", most=MAX_LAYERS)
-    hidden, heads = fields.size("hidden_size"), fields.size("num_attention_heads")
-    mla = _latent(fields) if family.attention == "mla" else None
-    head_dim = mla.nope + mla.rope if mla else _head_dim(fields, hidden, heads)
-    kind, cache = _latent_cache(mla) if mla else _heads_cache(fields, heads, head_dim)
-    experts = _experts(fields, family)
-    with_experts = _expert_layers(fields, count) if experts else (False,) * count
+def _layers(fields: Fields, family: Family | None) -> tuple[tuple[Layer, ...], str]:
+    """The layers, or as many unknown ones and why they are."""
+    foreign = _foreign(fields, family)
+    if family is not None and not foreign:
+        count = fields.size("num_hidden_layers", most=MAX_LAYERS)
+        layers = (
+            family.layers(fields, count) if family.layers else _by_type(fields, family, family.types(fields, count))
+        )
+        foreign = "; ".join(dict.fromkeys(layer.kind.partition(": ")[2] for layer in layers if not layer.known))
+        if not foreign:
+            return tuple(layers), ""
+    model_type = fields.text("model_type")
+    name = f"model_type {shown(model_type)}" if model_type else "a config without model_type"
+    reason = f"{name} has {foreign}, which is not known here" if foreign else f"{name} is not known here"
+    given = fields.values.get("num_hidden_layers")
+    plausible = isinstance(given, int) and not isinstance(given, bool) and 0 < given <= MAX_LAYERS
+    return (Layer(kind=f"unknown: {reason}"),) * (given if plausible and isinstance(given, int) else 0), reason
+
+
+def _by_type(fields: Fields, family: Family, types: Sequence[str]) -> list[Layer]:
+    kinds = {
+        name: family.kinds[name](fields)
+        if name in family.kinds
+        else Layer(kind=f"unknown: layers of type {shown(name)}")
+        for name in dict.fromkeys(types)
+    }
+    return [kinds[name] for name in types]
+
+
+def _mtp_layers(fields: Fields) -> int:
+    return fields.optional_size("num_nextn_predict_layers", least=0, most=MAX_LAYERS) or 0
+
+
+def _mtp(fields: Fields, family: Family, experts: bool) -> tuple[Layer, ...]:
+    """Layers of one prediction depth, for each depth."""
+    depths = _mtp_layers(fields)
+    if family.layers is not None or not depths:
+        return ()
+    first = family.types(fields, fields.size("num_hidden_layers"))[:1]
+    names = fields.entries("mtp_types") or list(family.mtp) or first
+    depth = _by_type(fields, family, [str(name) for name in names])
+    mixed = experts and not any(layer.experts for layer in depth)
+    return tuple(replace(layer, experts=True) if mixed else layer for layer in depth) * depths
+
+
+def _decoder(fields: Fields, family: Family) -> Decoder:
+    mla = _latent(fields) if family.mla else None
     norm_key = family.qk_norm_key
-    decoder = Decoder(
-        hidden=hidden,
+    return Decoder(
+        hidden=fields.size("hidden_size"),
         intermediate=fields.size("intermediate_size"),
         vocabulary=fields.size("vocab_size"),
-        heads=heads,
-        head_dim=head_dim,
+        heads=fields.size("num_attention_heads"),
+        head_dim=mla.nope + mla.rope if mla else head_dim(fields),
         tied=fields.flag("tie_word_embeddings", default=family.tied),
         mla=mla,
-        experts=experts,
+        experts=_experts(fields, family),
         qkv_bias=fields.switched(family.qkv_bias),
         out_bias=fields.switched(family.out_bias),
         mlp_bias=fields.switched(family.mlp_bias),
         qk_norm=family.qk_norm if norm_key is None or fields.flag(norm_key) else None,
-        norms=fields.values.get("norms", family.norms),
+        norms=fields.size("norms") if "norms" in fields.values else family.norms,
         final_norms=family.final_norms,
         mlp_matrices=family.mlp_matrices,
+        counted=family.counted,
     )
-    dense, mixed = (Layer(kind=kind, caches=(cache,), experts=has) for has in (False, True))
-    return tuple(mixed if has else dense for has in with_experts), decoder
-
-
-def _head_dim(fields: Fields, hidden: int, heads: int) -> int:
-    given = fields.optional_size("head_dim")
-    if given is None and hidden % heads:
-        raise ModelConfigError(
-            f"config key 'num_attention_heads': expected a divisor of hidden_size {hidden} (there is no head_dim), "
-            f"got {heads}"
-        )
-    return given or hidden // heads
-
-
-def _heads_cache(fields: Fields, heads: int, head_dim: int) -> tuple[str, Heads]:
-    kv_heads = fields.optional_size("num_key_value_heads") or heads
-    if heads % kv_heads:
-        raise ModelConfigError(
-            f"config key 'num_key_value_heads': expected a divisor of num_attention_heads {heads}, got {kv_heads}"
-        )
-    kind = "mha" if kv_heads == heads else "mqa" if kv_heads == 1 else "gqa"
-    return kind, Heads(heads=kv_heads, k_dim=head_dim, v_dim=head_dim)
 
 
 def _latent(fields: Fields) -> LatentAttention:
@@ -220,10 +216,6 @@ def _latent(fields: Fields) -> LatentAttention:
         rope=fields.size("qk_rope_head_dim"),
         v=fields.size("v_head_dim"),
     )
-
-
-def _latent_cache(mla: LatentAttention) -> tuple[str, Latent]:
-    return "mla", Latent(rank=mla.kv_rank, rope=mla.rope)
 
 
 def _experts(fields: Fields, family: Family) -> Experts | None:
@@ -243,41 +235,51 @@ def _experts(fields: Fields, family: Family) -> Experts | None:
     )
 
 
-def _expert_layers(fields: Fields, count: int) -> tuple[bool, ...]:
-    """Which layers have experts: not the first dense ones, not those listed as dense, and every n-th."""
+def _with_experts(fields: Fields, layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
+    """Mark the layers with experts, unless their types tell."""
+    if any(layer.experts for layer in layers):
+        return layers
+    marks = _expert_marks(fields, len(layers))
+    mixed = {layer: replace(layer, experts=True) for layer in set(layers)}
+    return tuple(mixed[layer] if mark else layer for layer, mark in zip(layers, marks, strict=True))
+
+
+def _expert_marks(fields: Fields, count: int) -> list[bool]:
+    """Which layers have experts: as a list says, else not the first dense ones, not those named, and every n-th."""
+    types = fields.entries("mlp_layer_types", count)
+    if types is not None:
+        return [kind == "sparse" for kind in types]
+    if isinstance(fields.values.get("moe_layer_freq"), list):
+        return [bool(mark) for mark in fields.entries("moe_layer_freq", count) or ()]
     dense = fields.optional_size("first_k_dense_replace", least=0) or 0
-    every = fields.optional_size("moe_layer_freq") or 1
+    every, offset = fields.optional_size("moe_layer_freq") or 1, 0
+    if "expert_layer_period" in fields.values:
+        every, offset = fields.size("expert_layer_period"), fields.size("expert_layer_offset", least=0)
     step = fields.optional_size("decoder_sparse_step") or 1
-    listed = fields.values.get("mlp_only_layers", [])
-    if not isinstance(listed, list):
-        raise ModelConfigError(f"config key 'mlp_only_layers': expected a list of layers, got {shown(listed)}")
-    return tuple(
-        index >= dense and index % every == 0 and (index + 1) % step == 0 and index not in listed
+    plain = fields.entries("mlp_only_layers") or []
+    return [
+        index >= dense and index % every == offset and (index + 1) % step == 0 and index not in plain
         for index in range(count)
-    )
+    ]
 
 
-def _foreign(fields: Fields) -> str:
-    """What a config's attention has that is none of the known kinds, although its type may be; empty when nothing."""
+def _foreign(fields: Fields, family: Family | None) -> str:
+    """What a config's attention has that its type doesn't; empty when nothing."""
+    reads = family.reads if family else ()
     found = [
         f"{meaning} ({', '.join(present)})"
         for meaning, keys in FOREIGN_KEYS.items()
-        if (present := [key for key in keys if fields.values.get(key)])
+        if (present := [key for key in keys if fields.values.get(key) and key not in reads])
     ]
-    if _stray_latent(fields):
+    if family is not None and not family.mla and fields.values.get("kv_lora_rank"):
         found.append("latent attention in a type without it (kv_lora_rank)")
-    if reason := _window(fields) or _layer_types(fields):
+    window = "" if "sliding_window" in reads else _window(fields)
+    if reason := window or ("" if "layer_types" in reads else _layer_types(fields)):
         found.append(reason)
     return "; ".join(found)
 
 
-def _stray_latent(fields: Fields) -> bool:
-    family = FAMILIES.get(str(fields.values.get("model_type")))
-    return family is not None and family.attention != "mla" and bool(fields.values.get("kv_lora_rank"))
-
-
 def _window(fields: Fields) -> str:
-    """A sliding window shorter than the context, unless the config switches it off."""
     window = fields.values.get("sliding_window")
     context = fields.values.get("max_position_embeddings")
     if not window or fields.values.get("use_sliding_window") is False:
@@ -296,23 +298,30 @@ def _layer_types(fields: Fields) -> str:
     return f"layers of type {', '.join(others[:4])} (layer_types)" if others else ""
 
 
-def _why_unknown(model_type: str | None, foreign: str) -> str:
-    name = f"model_type {shown(model_type)}" if model_type else "a config without model_type"
-    has = f" has {foreign}, which" if foreign else ""
-    return f"{name}{has} is not known here"
-
-
-def _unknown_layers(fields: Fields, reason: str) -> tuple[tuple[Layer, ...], None]:
-    count = fields.values.get("num_hidden_layers")
-    known = isinstance(count, int) and not isinstance(count, bool) and 0 < count <= MAX_LAYERS
-    return (Layer(kind=f"unknown: {reason}"),) * (count if known and isinstance(count, int) else 0), None
-
-
 def _known(fields: Fields) -> str:
     """What an unknown architecture's config still tells."""
     names = {"num_hidden_layers": "layers", "hidden_size": "hidden size", "vocab_size": "vocabulary"}
     found = [f"{name} {shown(fields.values[key])}" for key, name in names.items() if key in fields.values]
+    bounds = _token_bounds(fields)
+    if bounds is not None:
+        found.append(f"{bounds.low:,} to {bounds.high:,} elements a token ({bounds.source})")
     return f"known: {', '.join(found)}" if found else "nothing else is known"
+
+
+def _token_bounds(fields: Fields) -> TokenBounds | None:
+    """From nothing (all layers may keep a window or a state) to K and V of every attention head in every layer."""
+    try:
+        layers = fields.size("num_hidden_layers", most=MAX_LAYERS)
+        hidden, heads = fields.size("hidden_size"), fields.size("num_attention_heads")
+        named = [fields.optional_size(key) or 0 for key in fields.values if key.endswith("head_dim")]
+    except ModelConfigError:
+        return None
+    width = max(-(-hidden // heads), *named, 0)
+    return TokenBounds(
+        low=0,
+        high=2 * layers * heads * width,
+        source=f"at most K and V of {heads} heads of {width} in {layers} layers",
+    )
 
 
 def _architecture(fields: Fields) -> str | None:
@@ -326,10 +335,11 @@ def _dtype(fields: Fields) -> str | None:
 
 
 def _max_positions(fields: Fields) -> int | None:
-    """The context by vLLM's rule: max_position_embeddings, times the rope factor where that is not counted in yet."""
-    known = fields.optional_size("max_position_embeddings")
+    """The context by vLLM's rule: as given, times the rope factor where that is not counted in yet."""
+    longest = fields.optional_size("model_max_length")
+    known = longest or fields.optional_size("max_position_embeddings")
     scaling = fields.values.get("rope_scaling")
-    if known is None or not isinstance(scaling, dict):
+    if known is None or not isinstance(scaling, dict) or "gemma3" in str(fields.values.get("model_type")):
         return known
     kind = scaling.get("rope_type", scaling.get("type", "default"))
     factor, original = scaling.get("factor", 1), scaling.get("original_max_position_embeddings")

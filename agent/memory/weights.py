@@ -85,7 +85,8 @@ def weigh(
         dtype: of weights that are not quantised, as the engine holds them.
         quantization: a method given to the engine; it counts where the checkpoint isn't quantised itself.
     """
-    parameters = count_parameters(shape.decoder, shape.layers) if shape.decoder else None
+    counted = shape.decoder is not None and shape.decoder.counted
+    parameters = count_parameters(shape.decoder, shape.layers) if shape.decoder and counted else None
     layout, problem = _layout(shape, quantization)
     checkpoint, notes = loaded(shape, model, dtype=dtype)
     if quantization is not None and shape.quantization is None and checkpoint is not None:
@@ -93,10 +94,9 @@ def weigh(
             None,
             (*notes, f"weights are quantised to {quantization!r} while loading, so they are predicted"),
         )
-    if shape.decoder is None or problem:
-        return _without_arithmetic(
-            checkpoint, shard, stages, parameters, notes, problem or "its architecture is not known"
-        )
+    if shape.decoder is None or not counted or problem:
+        unknown = "its architecture is not known" if shape.decoder is None else "its config does not tell them all"
+        return _without_arithmetic(checkpoint, shard, stages, parameters, notes, problem or unknown)
     account = _account(shape.decoder, shape.layers, DTYPE_BYTES[dtype], layout, shard)
     return _with_arithmetic(account, checkpoint, shard, stages, parameters, (*notes, *_unmodelled(shape)))
 

@@ -171,14 +171,18 @@ def test_stages_have_a_table_each() -> None:
     assert "memory of a rank, stage 1 (2 alike)" in result.stdout
 
 
-def test_a_model_that_is_not_known() -> None:
-    """No number, the reason, and exit code 0: the question was answered."""
-    result = _run(_config("gpt-oss-20b"), "--gpu", "h200")
+def test_a_model_that_is_not_known(tmp_path: Path) -> None:
+    """No number, the reason, bounds, and exit code 0: the question was answered."""
+    content = json.loads(Path(_config("llama-3.1-8b")).read_text(encoding="utf-8")) | {"sliding_window": 128}
+    (tmp_path / "config.json").write_text(json.dumps(content), encoding="utf-8")
+
+    result = _run(str(tmp_path), "--gpu", "h200")
 
     assert result.exit_code == 0
     text = " ".join(result.stdout.split())
-    assert "24 layers of unknown kind" in text
-    assert "unknown: model_type 'gpt_oss' has layers that keep the last 128 tokens only" in text
+    assert "32 layers of unknown kind" in text
+    assert "unknown: model_type 'llama' has layers that keep the last 128 tokens only" in text
+    assert "0 to 262,144 elements a token (at most K and V of 32 heads of 128 in 32 layers)" in text
     assert text.endswith("Whether it fits is not known.")
 
 

@@ -51,4 +51,4 @@ def test_terms_are_those_of_the_first_rank() -> None:
 
 def test_an_unknown_model_has_no_terms() -> None:
     """Nothing to explain but what is unknown."""
-    assert budget(config("gemma-2-9b"), H100).terms[1:] == ()
+    assert budget(config("gemma-2-9b") | {"model_type": "new"}, H100).terms == ()

@@ -47,15 +47,14 @@ def test_every_known_model(row: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("row", FOREIGN, ids=lambda row: row["name"])
-def test_every_other_model_is_unknown(row: dict[str, Any]) -> None:
-    """Windows, states, indexers, compressed or cross attention give no number, and a reason."""
+def test_no_other_model_is_planned(row: dict[str, Any]) -> None:
+    """Windows, states, indexers, compressed or cross attention are described, and give no number."""
     result = budget(row_config(row), Device(total_bytes=80 * GIB, cuda_bytes=80 * GIB), max_model_len=4096)
 
     kv = result.ranks[0].kv
     assert (kv.bytes_per_token, kv.blocks, kv.request_bytes, kv.groups) == (None, None, None, ())
-    assert (result.fits, result.ranks[0].total_bytes, result.model.parameters) == (None, None, None)
-    assert "is not known here; known: " in result.unknown[0]
-    assert all(group.kind.startswith("unknown: ") and group.kv_heads is None for group in result.model.layers)
+    assert (result.fits, result.ranks[0].total_bytes) == (None, None)
+    assert not any(group.kind.startswith("unknown: ") for group in result.model.layers)
 
 
 def test_eight_sequences_of_8k() -> None:

@@ -1,0 +1,213 @@
+"""Models in which some layers see less than all tokens: windows, chunks, an image, or another layer's cache."""
+
+from agent.memory.families.attention import (
+    chunked,
+    cross,
+    encoder_decoder,
+    gemma4_global,
+    grouped,
+    heads,
+    sliding,
+    sliding_wide_values,
+    step_sliding,
+    wide_values,
+)
+from agent.memory.families.family import Derived, Family
+from agent.memory.families.patterns import (
+    CHUNKED,
+    CROSS,
+    FULL,
+    SHARED,
+    SLIDING,
+    chosen,
+    chunks,
+    every,
+    last_full,
+    mimo,
+    sharing,
+    windowed,
+)
+from agent.memory.fields import Fields, ModelConfigError, whole
+from agent.memory.layers import Layer
+from agent.memory.units import shown
+
+
+def _widest(fields: Fields) -> Derived:
+    """Gemma 3n gives a feed-forward width for each layer."""
+    widths = fields.values.get("intermediate_size")
+    if not isinstance(widths, list) or not widths:
+        return {}
+    return {"intermediate_size": max(whole("intermediate_size", width) for width in widths)}
+
+
+def _llama4(fields: Fields) -> Derived:
+    """Dense layers have a width of their own; the shared expert is as wide as the others."""
+    width = fields.values.get("intermediate_size")
+    return {
+        "moe_intermediate_size": width,
+        "intermediate_size": fields.values.get("intermediate_size_mlp", width),
+        "shared_experts": 1,
+    }
+
+
+def _whisper(fields: Fields) -> Derived:
+    """The decoder's names; ``num_hidden_layers`` may count the encoder's."""
+    names = {
+        "hidden_size": "d_model",
+        "num_hidden_layers": "decoder_layers",
+        "num_attention_heads": "decoder_attention_heads",
+        "num_key_value_heads": "decoder_attention_heads",
+        "intermediate_size": "decoder_ffn_dim",
+        "max_position_embeddings": "max_target_positions",
+    }
+    return {name: fields.values.get(own) for name, own in names.items()}
+
+
+def _nas(fields: Fields) -> Derived:
+    """Widths of the feed-forward parts are multiples of hidden size, rounded up to 256."""
+    hidden, widest = fields.size("hidden_size"), 1
+    for index in range(fields.size("num_hidden_layers", most=len(fields.entries("block_configs") or [0]))):
+        factor = _block(fields, index, "ffn").values.get("ffn_mult")
+        if isinstance(factor, int | float) and 0 < factor <= 64:
+            widest = max(widest, -(-int(2 * factor * hidden / 3) // 256) * 256)
+    return {"intermediate_size": fields.optional_size("intermediate_size") or widest}
+
+
+def _nas_layers(fields: Fields, count: int) -> list[Layer]:
+    """Layers found by search: each has KV heads of its own, or no attention at all."""
+    return [_nas_layer(fields, _block(fields, index, "attention")) for index in range(count)]
+
+
+def _nas_layer(fields: Fields, attention: Fields) -> Layer:
+    if attention.flag("no_op") or attention.flag("replace_with_linear"):
+        return Layer(kind="no_op")
+    strange = [key for key in ("window_length", "num_sink_tokens", "sparsify") if attention.values.get(key)]
+    if strange:
+        return Layer(kind=f"unknown: a block whose attention has {strange[0]}")
+    return grouped(fields, attention.size("n_heads_in_group"))
+
+
+def _block(fields: Fields, index: int, part: str) -> Fields:
+    blocks = fields.entries("block_configs", index + 1) or [{}]
+    if not isinstance(blocks[index], dict):
+        raise ModelConfigError(f"config key 'block_configs': expected objects, got {shown(blocks[index])}")
+    return Fields(blocks[index]).part(part)
+
+
+_WINDOWS = ("sliding_window", "layer_types")
+_LOCAL = {FULL: heads, SLIDING: sliding}
+_SHARING = {**_LOCAL, SHARED: lambda fields: Layer(kind="shared")}
+_GEMMA2 = Family(
+    types=every(2), kinds=_LOCAL, reads=_WINDOWS, class_defaults={"sliding_window": 4096, "head_dim": 256}, tied=True
+)
+_GEMMA3 = Family(
+    types=every("sliding_window_pattern"),
+    kinds=_LOCAL,
+    reads=_WINDOWS,
+    class_defaults={
+        "vocab_size": 262_208,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "head_dim": 256,
+        "sliding_window": 4096,
+        "sliding_window_pattern": 6,
+        "max_position_embeddings": 131_072,
+    },
+    counted=False,
+    tied=True,
+)
+_GEMMA3N = Family(
+    types=sharing(every(5)),
+    kinds=_SHARING,
+    reads=(*_WINDOWS, "num_kv_shared_layers"),
+    class_defaults={
+        "vocab_size": 262_400,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 2,
+        "head_dim": 256,
+        "sliding_window": 512,
+        "num_kv_shared_layers": 15,
+        "max_position_embeddings": 32_768,
+    },
+    derive=_widest,
+    counted=False,
+    tied=True,
+)
+_GEMMA4 = Family(
+    types=sharing(last_full(every(6))),
+    kinds={**_SHARING, FULL: gemma4_global},
+    reads=(*_WINDOWS, "num_kv_shared_layers"),
+    class_defaults={
+        "vocab_size": 262_144,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "head_dim": 256,
+        "global_head_dim": 512,
+        "sliding_window": 512,
+        "max_position_embeddings": 131_072,
+    },
+    counted=False,
+    tied=True,
+)
+_LLAMA4 = Family(
+    types=chunks,
+    kinds={FULL: heads, CHUNKED: chunked},
+    reads=("layer_types", "attention_chunk_size"),
+    class_defaults={
+        "head_dim": 128,
+        "num_key_value_heads": 8,
+        "attention_chunk_size": 8192,
+        "nope_layer_interval": 4,
+    },
+    derive=_llama4,
+    counted=False,
+)
+_MLLAMA = Family(
+    types=chosen("cross_attention_layers", CROSS, FULL),
+    kinds={FULL: heads, CROSS: cross},
+    reads=("cross_attention_layers",),
+    class_defaults={"cross_attention_layers": [3, 8, 13, 18, 23, 28, 33, 38], "num_key_value_heads": 8},
+    counted=False,
+)
+_STEP = Family(types=windowed, kinds={FULL: heads, SLIDING: step_sliding}, mtp=(FULL,), reads=_WINDOWS, counted=False)
+
+ROWS: dict[str, Family] = {
+    "gemma2": _GEMMA2,
+    "gemma3": _GEMMA3,
+    "gemma3_text": _GEMMA3,
+    "gemma3n": _GEMMA3N,
+    "gemma3n_text": _GEMMA3N,
+    "gemma4": _GEMMA4,
+    "gemma4_text": _GEMMA4,
+    "gpt_oss": Family(
+        types=every(2),
+        kinds=_LOCAL,
+        reads=_WINDOWS,
+        class_defaults={"head_dim": 64, "num_key_value_heads": 8, "sliding_window": 128},
+        expert_width="intermediate_size",
+        counted=False,
+    ),
+    "llama4": _LLAMA4,
+    "llama4_text": _LLAMA4,
+    "mimo_v2_flash": Family(
+        types=mimo,
+        kinds={FULL: wide_values, SLIDING: sliding_wide_values},
+        mtp=(SLIDING,),
+        reads=(*_WINDOWS, "hybrid_layer_pattern", "swa_num_key_value_heads", "attention_chunk_size"),
+        class_defaults={"head_dim": 192, "v_head_dim": 128, "sliding_window": 128, "num_key_value_heads": 4},
+        counted=False,
+    ),
+    "mllama": _MLLAMA,
+    "mllama_text_model": _MLLAMA,
+    "nemotron-nas": Family(layers=_nas_layers, derive=_nas, reads=("block_configs",), counted=False),
+    "step3p5": _STEP,
+    "step3p7": _STEP,
+    "whisper": Family(
+        kinds={FULL: encoder_decoder},
+        reads=("is_encoder_decoder",),
+        derive=_whisper,
+        mlp_matrices=2,
+        counted=False,
+        tied=True,
+    ),
+}
