@@ -98,7 +98,12 @@ _WINDOWS = ("sliding_window", "layer_types")
 _LOCAL = {FULL: heads, SLIDING: sliding}
 _SHARING = {**_LOCAL, SHARED: lambda fields: Layer(kind="shared")}
 _GEMMA2 = Family(
-    types=every(2), kinds=_LOCAL, reads=_WINDOWS, class_defaults={"sliding_window": 4096, "head_dim": 256}, tied=True
+    types=every(2),
+    kinds=_LOCAL,
+    reads=_WINDOWS,
+    class_defaults={"sliding_window": 4096, "head_dim": 256},
+    norms=4,
+    tied=True,
 )
 _GEMMA3 = Family(
     types=every("sliding_window_pattern"),

@@ -20,6 +20,7 @@ MEASURED = [row for row in KNOWN if "checkpoint_bytes" in row and row["name"] !=
         ("llama-3.1-8b", 8_030_261_248),
         ("llama-3.1-70b", 70_553_706_496),
         ("mistral-7b-v0.1", 7_241_732_096),
+        ("gemma-2-9b", 9_241_705_984),
         ("mixtral-8x7b", 46_702_792_704),
         ("qwen2.5-7b", 7_615_616_512),
         ("qwen3-8b", 8_190_735_360),
