@@ -20,6 +20,7 @@ PURE = {
     "functools",
     "statistics",
     "difflib",
+    "fnmatch",
     "enum",
     "pathlib",
 }

@@ -15,8 +15,8 @@ from agent.memory.arguments import Arguments, Resolved
 from agent.memory.explain import explain
 from agent.memory.kv_cache import KvBudget, KvGroup
 from agent.memory.layers import Heads, Latent, Layer
+from agent.memory.matrices import rank_shard
 from agent.memory.model_config import ModelShape, parse_model
-from agent.memory.parameters import rank_shard
 from agent.memory.planners.planner import Device, Planner, Settings, Stage
 from agent.memory.planners.registry import PLANNERS
 from agent.memory.runtime import RuntimeBudget

@@ -15,6 +15,7 @@ from agent.memory.families.family import Family
 from agent.memory.families.table import FAMILIES, FOREIGN_KEYS
 from agent.memory.fields import MAX_LAYERS, MAX_SIZE, Fields, ModelConfigError
 from agent.memory.layers import Layer
+from agent.memory.parameters import Blueprint, blueprint
 from agent.memory.quantization import Quantization, parse_quantization
 from agent.memory.units import shown
 
@@ -48,29 +49,18 @@ class Experts(Struct, frozen=True, kw_only=True):
     per_token: int
     width: int
     shared_width: int
-    shared_gate: bool
-    router_bias: bool
 
 
 class Decoder(Struct, frozen=True, kw_only=True):
-    """Widths of a known decoder. ``counted``: these are enough to count its weights."""
+    """Widths of a known decoder, on which its temporaries depend."""
 
     hidden: int
     intermediate: int
     vocabulary: int
     heads: int
     head_dim: int
-    tied: bool
     mla: LatentAttention | None
     experts: Experts | None
-    qkv_bias: bool
-    out_bias: bool
-    mlp_bias: bool
-    qk_norm: str | None
-    norms: int
-    final_norms: int
-    mlp_matrices: int
-    counted: bool = True
 
 
 class TokenBounds(Struct, frozen=True, kw_only=True):
@@ -99,6 +89,7 @@ class ModelShape(Struct, frozen=True, kw_only=True):
     other_modules: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
     token_bounds: TokenBounds | None = None
+    blueprint: Blueprint | None = None  # all matrices, where they follow from the config
 
 
 def parse_model(config: object) -> ModelShape:
@@ -116,19 +107,23 @@ def parse_model(config: object) -> ModelShape:
     layers, why = _layers(fields, family)
     decoder = _decoder(fields, family) if family and not why else None
     experts = family is not None and decoder is not None and decoder.experts is not None
+    layers = _with_experts(fields, layers) if experts else layers
     return ModelShape(
         model_type=fields.text("model_type"),
         architecture=_architecture(fields),
-        layers=_with_experts(fields, layers) if experts else layers,
+        layers=layers,
         decoder=decoder,
         dtype=_dtype(fields),
-        quantization=parse_quantization(fields.values.get("quantization_config")),
+        quantization=parse_quantization(
+            fields.values.get("quantization_config"), expert_dtype=fields.values.get("expert_dtype")
+        ),
         max_positions=_max_positions(fields),
         mtp_layers=_mtp_layers(fields) if family else 0,
         mtp=_mtp(fields, family, experts) if family and not why else (),
         other_modules=tuple(key for key in _OTHER_MODULES if isinstance(fields.values.get(key), dict)),
         unknown=(f"{why}; {_known(fields)}",) if why else (),
         token_bounds=_token_bounds(fields) if why else None,
+        blueprint=blueprint(fields, family, layers) if family and not why else None,
     )
 
 
@@ -187,24 +182,14 @@ def _mtp(fields: Fields, family: Family, experts: bool) -> tuple[Layer, ...]:
 
 def _decoder(fields: Fields, family: Family) -> Decoder:
     mla = _latent(fields) if family.mla else None
-    norm_key = family.qk_norm_key
     return Decoder(
         hidden=fields.size("hidden_size"),
         intermediate=fields.size("intermediate_size"),
         vocabulary=fields.size("vocab_size"),
         heads=fields.size("num_attention_heads"),
         head_dim=mla.nope + mla.rope if mla else head_dim(fields),
-        tied=fields.flag("tie_word_embeddings", default=family.tied),
         mla=mla,
         experts=_experts(fields, family),
-        qkv_bias=fields.switched(family.qkv_bias),
-        out_bias=fields.switched(family.out_bias),
-        mlp_bias=fields.switched(family.mlp_bias),
-        qk_norm=family.qk_norm if norm_key is None or fields.flag(norm_key) else None,
-        norms=fields.size("norms") if "norms" in fields.values else family.norms,
-        final_norms=family.final_norms,
-        mlp_matrices=family.mlp_matrices,
-        counted=family.counted,
     )
 
 
@@ -229,9 +214,6 @@ def _experts(fields: Fields, family: Family) -> Experts | None:
         per_token=fields.size("num_experts_per_tok", most=count),
         width=width,
         shared_width=fields.optional_size("shared_expert_intermediate_size", least=0) or shared * width,
-        shared_gate=family.shared_gate,
-        router_bias=bool(family.router_bias)
-        and all(fields.values.get(key) == value for key, value in family.router_bias.items()),
     )
 
 

@@ -6,20 +6,22 @@ decoder layer, embedding, head and final norm where tensor headers tell them apa
 within 0.5 %; else ``predicted``, with the reason as a warning.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 from msgspec import Struct
 
-from agent.memory.checkpoint import DTYPE_BYTES, Checkpoint, loaded
-from agent.memory.layers import Layer
-from agent.memory.model_config import Decoder, ModelShape
-from agent.memory.parameters import Matrix, Shard, count_parameters, embedding, final_norm, layer_matrices
-from agent.memory.quantization import WeightFormat, named_format
-from agent.memory.units import ceil_div
+from agent.memory.account import Account, account_for
+from agent.memory.checkpoint import DTYPE_BYTES, Checkpoint, Loads, loaded
+from agent.memory.matrices import Shard
+from agent.memory.model_config import ModelShape
+from agent.memory.quantization import Quantization, named_format
+from agent.memory.units import shown
 from collectors.readings import ModelFiles
 
 AGREEMENT = 0.005
+
+_DTYPES = {*DTYPE_BYTES, "half", "float", "auto", "float8_e4m3fn", "int8"}
 
 
 class Weights(Struct, frozen=True, kw_only=True):
@@ -34,50 +36,15 @@ class Weights(Struct, frozen=True, kw_only=True):
     unknown: tuple[str, ...] = ()
 
 
-class Share(Struct, frozen=True, kw_only=True):
-    """Arithmetic bytes of one part of the model: the whole part, and what one rank keeps of it."""
-
-    whole: int
-    rank: int
-
-    def of(self, checkpoint_bytes: int) -> int:
-        return checkpoint_bytes * self.rank // self.whole
-
-
-class Account(Struct, frozen=True, kw_only=True):
-    """Arithmetic for all parts of a decoder."""
-
-    layers: tuple[Share, ...]
-    embedding: Share
-    head: Share
-    norm: Share
-    tied: bool
-
-    @property
-    def whole(self) -> int:
-        head = 0 if self.tied else self.head.whole
-        return sum(layer.whole for layer in self.layers) + self.embedding.whole + head + self.norm.whole
-
-    def stages(self, layers: Sequence[int], checkpoint: Checkpoint | None = None, *, tp: int = 1) -> list[int]:
-        """Bytes per stage of ``layers`` layers; of the checkpoint's parts when it has them, else by arithmetic."""
-        if checkpoint is None or checkpoint.layers is None:
-            sizes = [share.rank for share in self.layers]
-            table, head, norm, other = self.embedding.rank, self.head.rank, self.norm.rank, 0
-        else:
-            sizes = [share.of(size) for share, size in zip(self.layers, checkpoint.layers, strict=True)]
-            table, norm = self.embedding.of(checkpoint.embedding), self.norm.of(checkpoint.norm)
-            head, other = self.head.of(checkpoint.head), ceil_div(checkpoint.other, tp)
-        return _by_stage(
-            sizes,
-            layers,
-            first=table + other,
-            last=(table if self.tied else head) + norm,
-            shared=table if self.tied else 0,
-        )
-
-
 def weigh(
-    shape: ModelShape, model: ModelFiles, *, shard: Shard, stages: Sequence[int], dtype: str, quantization: str | None
+    shape: ModelShape,
+    model: ModelFiles,
+    *,
+    shard: Shard,
+    stages: Sequence[int],
+    dtype: str,
+    quantization: str | None,
+    loads: Loads = Loads(),  # noqa: B008 a frozen value
 ) -> Weights:
     """Weights of one tensor-parallel rank for each pipeline stage (``stages``: layers of each).
 
@@ -85,20 +52,20 @@ def weigh(
         dtype: of weights that are not quantised, as the engine holds them.
         quantization: a method given to the engine; it counts where the checkpoint isn't quantised itself.
     """
-    counted = shape.decoder is not None and shape.decoder.counted
-    parameters = count_parameters(shape.decoder, shape.layers) if shape.decoder and counted else None
-    layout, problem = _layout(shape, quantization)
-    checkpoint, notes = loaded(shape, model, dtype=dtype)
+    parameters = shape.blueprint.parameters if shape.blueprint else None
+    held_as, problem = _held_as(shape, quantization)
+    checkpoint, notes = loaded(shape, model, dtype=dtype, loads=loads)
     if quantization is not None and shape.quantization is None and checkpoint is not None:
         checkpoint, notes = (
             None,
             (*notes, f"weights are quantised to {quantization!r} while loading, so they are predicted"),
         )
-    if shape.decoder is None or not counted or problem:
-        unknown = "its architecture is not known" if shape.decoder is None else "its config does not tell them all"
-        return _without_arithmetic(checkpoint, shard, stages, parameters, notes, problem or unknown)
-    account = _account(shape.decoder, shape.layers, DTYPE_BYTES[dtype], layout, shard)
-    return _with_arithmetic(account, checkpoint, shard, stages, parameters, (*notes, *_unmodelled(shape)))
+    if shape.dtype is not None and shape.dtype not in _DTYPES:
+        notes += (f"config key 'dtype': {shown(shape.dtype)} is not known here, so weights are taken as {dtype}",)
+    if shape.blueprint is None or problem:
+        return _without_arithmetic(checkpoint, shard, stages, parameters, notes, problem or _no_blueprint(shape))
+    account = account_for(shape.blueprint, element_bytes=DTYPE_BYTES[dtype], quantization=held_as, shard=shard)
+    return _with_arithmetic(account, checkpoint, shard, stages, parameters, (*notes, *_unmodelled(shape, checkpoint)))
 
 
 def _with_arithmetic(
@@ -118,7 +85,7 @@ def _with_arithmetic(
             whole_bytes=whole,
             warnings=notes,
         )
-    text = checkpoint.total - checkpoint.other
+    text = checkpoint.total - checkpoint.other - checkpoint.mtp
     agrees = abs(text - whole) <= AGREEMENT * whole
     told_apart = checkpoint.layers is not None
     held = account.stages(stages, checkpoint, tp=shard.tp)
@@ -165,59 +132,30 @@ def _without_arithmetic(
     )
 
 
-def _account(
-    decoder: Decoder, layers: Sequence[Layer], element_bytes: int, layout: WeightFormat | None, shard: Shard
-) -> Account:
-    def share(whole: Iterable[Matrix], rank: Iterable[Matrix]) -> Share:
-        return Share(whole=_held(whole, element_bytes, layout), rank=_held(rank, element_bytes, layout))
-
-    kinds = {
-        layer: share(layer_matrices(decoder, layer), layer_matrices(decoder, layer, shard)) for layer in set(layers)
-    }
-    table = share([embedding(decoder)], [embedding(decoder, shard)])
-    norm = share([final_norm(decoder)], [final_norm(decoder)])
-    return Account(
-        layers=tuple(kinds[layer] for layer in layers), embedding=table, head=table, norm=norm, tied=decoder.tied
-    )
+def _no_blueprint(shape: ModelShape) -> str:
+    if shape.decoder is None:
+        return "its architecture is not known"
+    return f"not all matrices of model_type {shown(shape.model_type)} are known here"
 
 
-def _held(matrices: Iterable[Matrix], element_bytes: int, layout: WeightFormat | None) -> int:
-    return sum(
-        matrix.elements * element_bytes
-        if matrix.plain or layout is None
-        else layout.matrix_bytes(matrix.rows, matrix.columns) * matrix.count
-        for matrix in matrices
-    )
-
-
-def _by_stage(sizes: Sequence[int], layers: Sequence[int], *, first: int, last: int, shared: int) -> list[int]:
-    """Layers go to their stage, the embedding to the first, head and norm to the last; one stage has one table."""
-    held, start = [], 0
-    for count in layers:
-        held.append(sum(sizes[start : start + count]))
-        start += count
-    held[0] += first
-    held[-1] += last - (shared if len(layers) == 1 else 0)
-    return held
-
-
-def _layout(shape: ModelShape, quantization: str | None) -> tuple[WeightFormat | None, str]:
-    """The layout of quantised weights, None when they aren't; and why it is not known, empty when it is."""
+def _held_as(shape: ModelShape, quantization: str | None) -> tuple[Quantization | None, str]:
+    """How quantised weights are held, None when they aren't; and why it is not known, empty when it is."""
     if shape.quantization is not None:
-        return shape.quantization.format, shape.quantization.why
+        return shape.quantization, shape.quantization.why
     if quantization is None:
         return None, ""
     layout = named_format(quantization)
-    return layout, "" if layout else f"the bytes of weights quantised by {quantization!r} are not known from a config"
+    reason = "" if layout else f"the bytes of weights quantised by {quantization!r} are not known from a config"
+    return Quantization(method=quantization, format=layout), reason
 
 
-def _unmodelled(shape: ModelShape) -> tuple[str, ...]:
+def _unmodelled(shape: ModelShape, checkpoint: Checkpoint | None) -> tuple[str, ...]:
     notes = []
-    if shape.quantization is not None and shape.quantization.plain_modules:
-        names = shape.quantization.plain_modules
+    if shape.quantization is not None and shape.quantization.plain.odd:
+        names = shape.quantization.plain.odd
         notes.append(
             f"arithmetic takes {len(names)} module(s) left unquantised as quantised, such as {names[0][:60]!r}"
         )
-    if shape.other_modules:
+    if shape.other_modules and (checkpoint is None or checkpoint.layers is None):
         notes.append(f"arithmetic on the config leaves out what {', '.join(shape.other_modules)} describes")
     return tuple(notes)

@@ -105,7 +105,8 @@ def test_a_model_in_one_file(tmp_path: Path) -> None:
     shape = parse_model(model.config)
     assert (shape.model_type, len(shape.layers), shape.max_positions) == ("llama", 2, 4096)
     assert shape.decoder is not None
-    assert (shape.decoder.vocabulary, shape.decoder.head_dim, shape.decoder.tied) == (4, 32, False)
+    assert shape.blueprint is not None
+    assert (shape.decoder.vocabulary, shape.decoder.head_dim, shape.blueprint.tied) == (4, 32, False)
 
 
 def test_a_model_in_parts(tmp_path: Path) -> None:

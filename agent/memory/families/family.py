@@ -19,7 +19,7 @@ class Family(Struct, frozen=True, kw_only=True):
 
     ``types`` names the type of each layer and ``kinds`` says what a layer of that type caches; a multi-token-prediction
     layer is of the types ``mtp``, else of the first layer's. ``reads``: of ``FOREIGN_KEYS``, those understood here.
-    ``counted``: ``Decoder`` is enough to count the weights; else they are not known from a config.
+    ``counted``: all its matrices are known; else the weights can't be counted from a config.
     """
 
     types: Pattern = alike
@@ -31,14 +31,18 @@ class Family(Struct, frozen=True, kw_only=True):
     derive: Callable[[Fields], Derived] | None = None  # what the class makes of other fields
     mla: bool = False
     counted: bool = True
+    matrices: str | None = None  # the layers' matrices are of a kind of their own: its name in ``parameters``
     qkv_bias: bool | str = False
     out_bias: bool | str = False
+    gated: bool = False  # Q comes with a gate
+    sinks: bool = False
     mlp_bias: bool | str = False
     qk_norm: Literal["head", "all_heads"] | None = None
     qk_norm_key: str | None = None  # the config key that switches it
     norms: int = 2  # vectors of hidden size per layer
     final_norms: int = 1
     mlp_matrices: int = 3
+    expert_bias: bool = False
     expert_width: Literal["moe_intermediate_size", "intermediate_size"] = "moe_intermediate_size"
     router_bias: Mapping[str, object] = {}  # config entries under which the router has one
     shared_gate: bool = False

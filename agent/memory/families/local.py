@@ -67,15 +67,15 @@ def _nas(fields: Fields) -> Derived:
     """Widths of the feed-forward parts are multiples of hidden size, rounded up to 256."""
     hidden, widest = fields.size("hidden_size"), 1
     for index in range(fields.size("num_hidden_layers", most=len(fields.entries("block_configs") or [0]))):
-        factor = _block(fields, index, "ffn").values.get("ffn_mult")
-        if isinstance(factor, int | float) and 0 < factor <= 64:
-            widest = max(widest, -(-int(2 * factor * hidden / 3) // 256) * 256)
+        factor = searched_part(fields, index, "ffn").values.get("ffn_mult")
+        if isinstance(factor, int | float):
+            widest = max(widest, searched_width(hidden, factor))
     return {"intermediate_size": fields.optional_size("intermediate_size") or widest}
 
 
 def _nas_layers(fields: Fields, count: int) -> list[Layer]:
     """Layers found by search: each has KV heads of its own, or no attention at all."""
-    return [_nas_layer(fields, _block(fields, index, "attention")) for index in range(count)]
+    return [_nas_layer(fields, searched_part(fields, index, "attention")) for index in range(count)]
 
 
 def _nas_layer(fields: Fields, attention: Fields) -> Layer:
@@ -87,7 +87,13 @@ def _nas_layer(fields: Fields, attention: Fields) -> Layer:
     return grouped(fields, attention.size("n_heads_in_group"))
 
 
-def _block(fields: Fields, index: int, part: str) -> Fields:
+def searched_width(hidden: int, factor: float) -> int:
+    """The width of a feed-forward part, from its factor: a multiple of 256; none for a factor that can't be."""
+    return -(-int(2 * factor * hidden / 3) // 256) * 256 if 0 < factor <= 64 else 0
+
+
+def searched_part(fields: Fields, index: int, part: str) -> Fields:
+    """One part (``attention`` or ``ffn``) of the block of a layer."""
     blocks = fields.entries("block_configs", index + 1) or [{}]
     if not isinstance(blocks[index], dict):
         raise ModelConfigError(f"config key 'block_configs': expected objects, got {shown(blocks[index])}")
@@ -118,7 +124,8 @@ _GEMMA3 = Family(
         "sliding_window_pattern": 6,
         "max_position_embeddings": 131_072,
     },
-    counted=False,
+    qk_norm="head",
+    norms=4,
     tied=True,
 )
 _GEMMA3N = Family(
@@ -165,7 +172,6 @@ _LLAMA4 = Family(
         "nope_layer_interval": 4,
     },
     derive=_llama4,
-    counted=False,
 )
 _MLLAMA = Family(
     types=chosen("cross_attention_layers", CROSS, FULL),
@@ -189,8 +195,12 @@ ROWS: dict[str, Family] = {
         kinds=_LOCAL,
         reads=_WINDOWS,
         class_defaults={"head_dim": 64, "num_key_value_heads": 8, "sliding_window": 128},
+        qkv_bias=True,
+        out_bias=True,
+        sinks=True,
         expert_width="intermediate_size",
-        counted=False,
+        expert_bias=True,
+        router_bias={"model_type": "gpt_oss"},
     ),
     "llama4": _LLAMA4,
     "llama4_text": _LLAMA4,
@@ -200,11 +210,12 @@ ROWS: dict[str, Family] = {
         mtp=(SLIDING,),
         reads=(*_WINDOWS, "hybrid_layer_pattern", "swa_num_key_value_heads", "attention_chunk_size"),
         class_defaults={"head_dim": 192, "v_head_dim": 128, "sliding_window": 128, "num_key_value_heads": 4},
-        counted=False,
+        router_bias={"topk_method": "noaux_tc"},
+        matrices="mimo",
     ),
     "mllama": _MLLAMA,
     "mllama_text_model": _MLLAMA,
-    "nemotron-nas": Family(layers=_nas_layers, derive=_nas, reads=("block_configs",), counted=False),
+    "nemotron-nas": Family(layers=_nas_layers, derive=_nas, reads=("block_configs",), matrices="nas"),
     "step3p5": _STEP,
     "step3p7": _STEP,
     "whisper": Family(

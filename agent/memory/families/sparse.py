@@ -46,6 +46,7 @@ _DEEPSEEK = Family(
     types=indexers,
     kinds={FULL: latent, INDEXED: sparse_latent, SHARED: sparse_latent_shared},
     reads=_INDEXER,
+    class_defaults={"index_n_heads": 64},
     mla=True,
     router_bias={"topk_method": "noaux_tc"},
 )
@@ -54,9 +55,8 @@ _DEEPSEEK_SPARSE = Family(
     kinds=_DEEPSEEK.kinds,
     reads=_INDEXER,
     mla=True,
-    class_defaults={"index_topk": 2048, "index_head_dim": 128},
+    class_defaults={"index_topk": 2048, "index_head_dim": 128, "index_n_heads": 64},
     router_bias={"topk_method": "noaux_tc"},
-    counted=False,
 )
 _V41 = Family(
     types=sources,
@@ -87,7 +87,7 @@ ROWS: dict[str, Family] = {
         mtp=("0",),
         reads=(*_INDEXER, "sliding_window", "compress_ratios"),
         derive=_all_experts,
-        counted=False,
+        matrices="compressed",
     ),
     "deepseek_v41": _V41,
     "deepseek_v41_text": _V41,

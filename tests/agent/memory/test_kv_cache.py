@@ -49,7 +49,7 @@ def test_every_known_model(row: dict[str, Any]) -> None:
 @pytest.mark.parametrize("row", FOREIGN, ids=lambda row: row["name"])
 def test_no_other_model_is_planned(row: dict[str, Any]) -> None:
     """Windows, states, indexers, compressed or cross attention are described, and give no number."""
-    result = budget(row_config(row), Device(total_bytes=80 * GIB, cuda_bytes=80 * GIB), max_model_len=4096)
+    result = budget(row_config(row), Device(total_bytes=8192 * GIB, cuda_bytes=8192 * GIB), max_model_len=4096)
 
     kv = result.ranks[0].kv
     assert (kv.bytes_per_token, kv.blocks, kv.request_bytes, kv.groups) == (None, None, None, ())
