@@ -8,12 +8,11 @@ import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from msgspec import Struct
 
 from agent.memory.arguments import Arguments, from_flags, merge
-from agent.settings import ServerSettings, check_server
+from agent.settings import ServerSettings, check_server, port_of
 from agent.watch import ServerFacts, ServerWatch
 from collectors.http_text import Endpoint, parse_base_url
 from collectors.model_files import read_model
@@ -76,7 +75,7 @@ class Fleet:
     @property
     def local_ports(self) -> dict[str, int]:
         """Port by name of the configured servers on this host, whose processes can be looked up."""
-        return {server.label: _port(server.url) for server in self._servers if self._is_local(server.url)}
+        return {server.label: port_of(server.url) for server in self._servers if self._is_local(server.url)}
 
     def found(self, servers: Sequence[FoundServer]) -> None:
         """Take what is found now."""
@@ -86,7 +85,7 @@ class Fleet:
         taken: set[int] = set()
         present = {server.label for server in self._servers}
         for server in self._servers:
-            port = _port(server.url)
+            port = port_of(server.url)
             match = by_port.get(port) if self._is_local(server.url) else None
             if match is not None:
                 taken.add(port)
@@ -181,11 +180,6 @@ class Fleet:
     def _is_local(self, url: str) -> bool:
         host = (parse_base_url(url).host or "").lower()
         return host in self._local_hosts or host.startswith("127.")
-
-
-def _port(url: str) -> int:
-    parts = urlsplit(url)
-    return parts.port or {"http": 80, "https": 443}[parts.scheme]
 
 
 def _command(found: FoundServer) -> Arguments:

@@ -1,6 +1,7 @@
 """Settings of the agent: a YAML file, everything optional, every mistake answered by one sentence."""
 
 import difflib
+import ipaddress
 import re
 from pathlib import Path
 from typing import Annotated
@@ -46,12 +47,10 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     @property
     def label(self) -> str:
         """The server's name, by default made of model and port."""
-        parts = urlsplit(self.url)
         model = Path(self.model.rstrip("/")) if self.model else None
         if model is not None and model.suffix == ".json":
             model = model.parent
-        port = parts.port or {"http": 80, "https": 443}[parts.scheme]
-        return self.name or f"{(model.name if model else '') or self.engine}:{port}"
+        return self.name or f"{(model.name if model else '') or self.engine}:{port_of(self.url)}"
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -156,10 +155,30 @@ def _check(settings: Settings, where: str) -> None:
     for number, server in enumerate(settings.servers):
         place = f"{where}: servers[{number}]"
         check_server(server, place)
-        for known, value, key in ((urls, server.url.rstrip("/"), "url"), (names, server.label, "name")):
-            if value in known:
-                raise InputError(f"{place}: {key} {value!r} is that of servers[{known[value]}] too; keep one of them")
-            known[value] = number
+        for known, one, value, key in (
+            (urls, _endpoint(server.url), server.url, "url"),
+            (names, server.label, server.label, "name"),
+        ):
+            if one in known:
+                raise InputError(f"{place}: {key} {value!r} is that of servers[{known[one]}] too; keep one of them")
+            known[one] = number
+
+
+def _endpoint(url: str) -> str:
+    """The same text for the same endpoint: all loopback addresses of this host are one."""
+    parts = urlsplit(url)
+    host = (parts.hostname or "").lower()
+    try:
+        loopback = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        loopback = host == "localhost"
+    return f"{'localhost' if loopback else host}:{port_of(url)}{parts.path.rstrip('/')}"
+
+
+def port_of(url: str) -> int:
+    """The port of a checked base URL, that of its scheme where it names none."""
+    parts = urlsplit(url)
+    return parts.port or {"http": 80, "https": 443}[parts.scheme]
 
 
 def check_server(server: ServerSettings, place: str) -> Arguments:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import bcrypt
 import httpx
+import psutil
 import pytest
 
 from collectors.simulated.state import NodeState, write_state
@@ -162,6 +163,21 @@ def test_tls_and_basic_auth_by_web_config(node: Node, tmp_path: Path) -> None:
 
     assert program.base.startswith("https://")
     assert (refused.status_code, answered.status_code) == (401, 200)
+
+
+def test_no_descriptor_left_for_a_connection(node: Node) -> None:
+    """It is said, nothing ends, and connections are taken again once there are descriptors."""
+    arguments = ("run", "--config", str(node.config), "--listen", "127.0.0.1:0")
+    with running(*arguments, environment=node.environment) as program:
+        process = psutil.Process(program.process.pid)
+        limits = process.rlimit(psutil.RLIMIT_NOFILE)
+        taken = {int(number.name) for number in Path(f"/proc/{process.pid}/fd").iterdir()}
+        process.rlimit(psutil.RLIMIT_NOFILE, (min(set(range(len(taken) + 1)) - taken), limits[1]))
+        with socket.create_connection(("127.0.0.1", httpx.URL(program.base).port or 0)):
+            program.until(lambda: any("can't accept connections" in line for line in program.errors))
+        process.rlimit(psutil.RLIMIT_NOFILE, limits)
+
+        assert program.get("/-/healthy").status_code == 200
 
 
 def test_clean_stop(node: Node) -> None:

@@ -127,6 +127,7 @@ class HttpServer(uvicorn.Server):
         self._web = web or WebFile()
         self._arriving: set[asyncio.Task[None]] = set()
         self._unmade: set[socket.socket] = set()  # arriving, and not counted among the connections yet
+        self._resting: asyncio.TimerHandle | None = None
         self._stopped = asyncio.Event()
 
     async def run_forever(self) -> None:
@@ -143,7 +144,7 @@ class HttpServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self.servers = []
-        self._accepting = asyncio.create_task(self._accept())
+        self._listen()
         self.started = True
 
     async def main_loop(self) -> None:
@@ -155,8 +156,6 @@ class HttpServer(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         """End connections that were made under TLS settings which no longer hold; whether to stop."""
-        if self._accepting.done():
-            self._accepting.result()
         tls = self._web.config.tls
         for connection in list(self.server_state.connections):
             outdated = isinstance(connection, _Protocol) and connection.tls is not tls
@@ -165,30 +164,38 @@ class HttpServer(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        ending = {self._accepting, *self._arriving}
-        for task in ending:
+        asyncio.get_running_loop().remove_reader(self._listener)
+        if self._resting is not None:
+            self._resting.cancel()
+        for task in self._arriving:
             task.cancel()
-        await asyncio.wait(ending)
+        await asyncio.gather(*self._arriving, return_exceptions=True)
         await super().shutdown(sockets)
 
-    async def _accept(self) -> None:
+    def _listen(self) -> None:
+        asyncio.get_running_loop().add_reader(self._listener, self._accept)
+
+    def _accept(self) -> None:
+        """Take one connection; the event loop comes back for the next, so that a flood does not keep it."""
         loop = asyncio.get_running_loop()
-        while True:
-            try:
-                connection, address = await loop.sock_accept(self._listener)
-            except OSError as error:
-                log.warning("can't accept connections: %s", error.strerror)
-                await asyncio.sleep(ACCEPT_RETRY_SECONDS)
-                continue
-            limit = MAX_CONNECTIONS if self._web.config.tls is None else MAX_TLS_CONNECTIONS
-            if len(self._unmade) + len(self.server_state.connections) >= limit:
-                connection.close()
-            else:
-                task = loop.create_task(self._admit(connection, address[0]))
-                self._arriving.add(task)
-                self._unmade.add(connection)
-                task.add_done_callback(partial(self._arrived, connection))
-            await asyncio.sleep(0)  # accepting may not have waited, and a flood must not keep the loop
+        try:
+            connection, address = self._listener.accept()
+        except (BlockingIOError, ConnectionError):
+            return  # the client has gone
+        except OSError as error:
+            log.warning("can't accept connections: %s", error.strerror)
+            loop.remove_reader(self._listener)
+            self._resting = loop.call_later(ACCEPT_RETRY_SECONDS, self._listen)
+            return
+        connection.setblocking(False)
+        limit = MAX_CONNECTIONS if self._web.config.tls is None else MAX_TLS_CONNECTIONS
+        if len(self._unmade) + len(self.server_state.connections) >= limit:
+            connection.close()
+            return
+        task = loop.create_task(self._admit(connection, address[0]))
+        self._arriving.add(task)
+        self._unmade.add(connection)
+        task.add_done_callback(partial(self._arrived, connection))
 
     def _protocol(self, tls: Tls | None, connection: socket.socket) -> _Protocol:
         made = _Protocol(config=self.config, server_state=self.server_state, app_state={})

@@ -83,7 +83,13 @@ MISTAKES = {
     ),
     "servers: [{url: http://x, engine: vlm}]": "s.yml: servers[0].engine: expected one of vllm, got 'vlm'",
     "servers: [{url: http://x:1, name: a}, {url: http://x:1/, name: b}]": (
-        "s.yml: servers[1]: url 'http://x:1' is that of servers[0] too; keep one of them"
+        "s.yml: servers[1]: url 'http://x:1/' is that of servers[0] too; keep one of them"
+    ),
+    "servers: [{url: 'http://127.0.0.1:8000', name: a}, {url: 'http://localhost:8000', name: b}]": (
+        "s.yml: servers[1]: url 'http://localhost:8000' is that of servers[0] too; keep one of them"
+    ),
+    "servers: [{url: 'http://[::1]', name: a}, {url: 'http://LOCALHOST:80/', name: b}]": (
+        "s.yml: servers[1]: url 'http://LOCALHOST:80/' is that of servers[0] too; keep one of them"
     ),
     "servers: [{url: http://x:1, name: a}, {url: http://x:2, name: a}]": (
         "s.yml: servers[1]: name 'a' is that of servers[0] too; keep one of them"
