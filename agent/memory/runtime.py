@@ -1,19 +1,24 @@
 """What a rank of vLLM needs beside weights and KV: ranges with what they rest on, for these can't be predicted exactly.
 
 Activations are the peak of the engine's profiling run: per batched token the MLP (3 I, split over ranks) and 2.5 H in
-16 bit (a fit on vllm#10517), or the experts' workspace where that is larger; fp32 logits of all sequences, up to four
-copies; the up-projected K and V of MLA's chunked prefill. Context, libraries and graphs are published observations.
+16 bit (a fit on vllm#10517), or the experts' workspace or a recurrence's inputs where those are larger; fp32 logits of
+all sequences, up to four copies; the up-projected K and V of MLA's chunked prefill, or what sparse attention gathers.
+Context, libraries and graphs are published observations. What a host has shown before takes the place of a range.
 """
+
+from collections.abc import Iterable
 
 from msgspec import Struct
 
-from agent.memory.layers import Layer
+from agent.memory.layers import Latent, Layer, State
 from agent.memory.model_config import Decoder, Experts, LatentAttention
 from agent.memory.units import GIB, MIB, Range, ceil_div
 
 _ACTIVATION_BYTES = 2
 _LOGIT_BYTES = 4
 _PREFILL_TOKENS = 65_536
+_GATHERED = 5  # times the longest request (vLLM mla/indexer.py)
+_INDEX_LOGITS = 512 * MIB
 _ATTENTION_WORKSPACE = 394 * MIB
 
 CONTEXT = Range(
@@ -67,6 +72,19 @@ class RuntimeBudget(Struct, frozen=True, kw_only=True):
         return tuple(part for name, part in zip(names, self.parts, strict=True) if name not in self.outside)
 
 
+class Calibration(Struct, frozen=True, kw_only=True):
+    """Bytes of a rank that were measured or reported where the same model ran like this; None: not known.
+
+    ``source`` says where they are from, such as "the start-up log of vLLM 0.33".
+    """
+
+    source: str
+    activations: int | None = None
+    cuda_graphs: int | None = None
+    non_torch: int | None = None
+    context: int | None = None
+
+
 class Load(Struct, frozen=True, kw_only=True):
     """The largest step of the engine: what the profiling run provokes."""
 
@@ -86,6 +104,7 @@ def estimate(
     expert_ranks: int,
     eager: bool,
     outside: tuple[str, ...],
+    calibration: Calibration | None = None,
 ) -> RuntimeBudget:
     """Runtime memory of one rank.
 
@@ -93,32 +112,43 @@ def estimate(
         ranks: of one replica (TP x PP); more than one needs communication buffers.
         expert_ranks: that share each expert.
         outside: parts that this version's memory fraction does not cover.
+        calibration: what takes the place of a range.
     """
-    return RuntimeBudget(
-        activations=_activations(decoder, layers, load, tp=tp, expert_ranks=expert_ranks),
-        cuda_graphs=NO_GRAPHS if eager else GRAPHS,
-        non_torch=_sum(LIBRARIES, COMMUNICATION) if ranks > 1 else LIBRARIES,
-        context=CONTEXT,
-        outside=outside,
-    )
+    parts = {
+        "activations": _activations(decoder, layers, load, tp=tp, expert_ranks=expert_ranks),
+        "cuda_graphs": NO_GRAPHS if eager else GRAPHS,
+        "non_torch": _sum(LIBRARIES, COMMUNICATION) if ranks > 1 else LIBRARIES,
+        "context": CONTEXT,
+    }
+    return RuntimeBudget(**_calibrated(parts, calibration), outside=outside)
+
+
+def _calibrated(parts: dict[str, Range], calibration: Calibration | None) -> dict[str, Range]:
+    if calibration is None:
+        return parts
+    known = {name: size for name in parts if (size := getattr(calibration, name)) is not None}
+    source = f"calibrated from {calibration.source}"
+    return parts | {name: Range(low=size, likely=size, high=size, source=source) for name, size in known.items()}
 
 
 def _activations(decoder: Decoder, layers: tuple[Layer, ...], load: Load, *, tp: int, expert_ranks: int) -> Range:
     dense = any(not layer.experts for layer in layers)
     mlp = 3 * ceil_div(decoder.intermediate, tp) * _ACTIVATION_BYTES if dense or decoder.experts is None else 0
     mixture = _expert_bytes(decoder, decoder.experts, expert_ranks) if decoder.experts else 0
-    per_token = 5 * decoder.hidden * _ACTIVATION_BYTES // 2 + max(mlp, mixture)
+    per_token = 5 * decoder.hidden * _ACTIVATION_BYTES // 2 + max(mlp, mixture, _recurrent_bytes(layers, tp))
     logits = load.sequences * decoder.vocabulary * _LOGIT_BYTES
-    latent = _latent_prefill(decoder, decoder.mla, load, tp) if decoder.mla else 0
+    gathered = _gathered(layers, load)
+    latent = gathered or (_latent_prefill(decoder, decoder.mla, load, tp) if decoder.mla else 0)
     step = load.batched_tokens * per_token
+    workspace = _ATTENTION_WORKSPACE + (_INDEX_LOGITS if gathered else 0)
     return Range(
         low=step + logits,
         likely=step + 2 * logits + latent,
-        high=2 * step + 4 * logits + latent + _ATTENTION_WORKSPACE,
+        high=2 * step + 4 * logits + latent + workspace,
         source=(
             f"{load.batched_tokens:,} batched tokens x {per_token:,} B + 2 x {load.sequences:,} sequences x "
             f"{decoder.vocabulary:,} x 4 B logits"
-            + (f" + {latent:,} B latent prefill" if latent else "")
+            + (f" + {latent:,} B {'gathered for sparse attention' if gathered else 'latent prefill'}" if latent else "")
             + "; low: one copy of logits; high: twice the step, four copies, workspaces (vllm#10517, vLLM 0.33)"
         ),
     )
@@ -128,6 +158,20 @@ def _expert_bytes(decoder: Decoder, experts: Experts, expert_ranks: int) -> int:
     """Per token: input or gate and up of each chosen expert, and its activation (vLLM fused_moe.py)."""
     width = ceil_div(experts.width, expert_ranks)
     return experts.per_token * (max(2 * width, decoder.hidden) + width) * _ACTIVATION_BYTES
+
+
+def _recurrent_bytes(layers: Iterable[Layer], tp: int) -> int:
+    """Per token: what a recurrence's inputs take, before and after its convolution."""
+    states = {cache for layer in layers for cache in layer.caches if isinstance(cache, State)}
+    widths = (2 * (state.conv_channels + state.groups * state.group_channels) + state.heads for state in states)
+    return max((ceil_div(width, tp) * _ACTIVATION_BYTES for width in widths), default=0)
+
+
+def _gathered(layers: Iterable[Layer], load: Load) -> int:
+    """Sparse attention's prefill collects what it reads of all requests in 16 bit, in one workspace for all layers."""
+    latents = [cache for layer in layers for cache in layer.caches if isinstance(cache, Latent) and cache.sparse]
+    widest = max((latent.rank + latent.rope for latent in latents), default=0)
+    return _GATHERED * load.max_model_len * widest * _ACTIVATION_BYTES
 
 
 def _latent_prefill(decoder: Decoder, mla: LatentAttention, load: Load, tp: int) -> int:

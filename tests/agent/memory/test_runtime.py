@@ -2,7 +2,13 @@
 
 from typing import Any
 
-from agent.memory.budget import Device, RuntimeBudget
+import pytest
+from msgspec import structs
+
+from agent.memory.budget import Device
+from agent.memory.layers import Layer
+from agent.memory.model_config import Decoder, parse_model
+from agent.memory.runtime import Calibration, Load, RuntimeBudget, estimate
 from tests.agent.memory.models import budget, config
 
 MIB = 1 << 20
@@ -38,6 +44,70 @@ def test_the_latent_prefill_is_split_over_ranks() -> None:
 
     saved = 65_536 * (128 - 16) * 192 * 2
     assert one.likely - eight.likely >= saved
+
+
+def test_what_sparse_attention_gathers() -> None:
+    """V3.2 at 163,840 tokens: five times as many x 576 x 2 B = 0.88 GiB, whatever the tensor parallelism."""
+    content = config("deepseek-v3.2")
+    shape = parse_model(content)
+    assert shape.decoder is not None
+
+    sizes = []
+    for layers in (shape.layers, parse_model(config("deepseek-v3")).layers):
+        runtime = _estimate(shape.decoder, layers, tp=8)
+        sizes.append(runtime.activations.likely - runtime.activations.low - LOAD.sequences * 129_280 * 4)
+
+    assert sizes == [5 * 163_840 * 576 * 2, 65_536 * (576 + 16 * 192) * 2]
+    assert sizes[0] / (1 << 30) == pytest.approx(0.88, abs=0.005)
+
+
+def test_inputs_of_a_recurrence() -> None:
+    """Nemotron-H-56B: 2 x (16,384 channels + 8 groups x 512) + 256 heads, beside an MLP of one width alone."""
+    shape = parse_model(config("nemotron-h-56b"))
+    assert shape.decoder is not None
+
+    narrow = structs.replace(shape.decoder, intermediate=1)
+    runtime = _estimate(narrow, shape.layers, tp=1)
+
+    per_token = 5 * 8192 + (2 * (256 * 64 + 8 * 2 * 256) + 256) * 2
+    assert runtime.activations.low == LOAD.batched_tokens * per_token + LOAD.sequences * 131_072 * 4
+
+
+def test_a_calibrated_part_has_no_range() -> None:
+    """What was measured before takes its place, and says where it is from."""
+    shape = parse_model(config("llama-3.1-8b"))
+    assert shape.decoder is not None
+
+    runtime = _estimate(
+        shape.decoder,
+        shape.layers,
+        tp=1,
+        calibration=Calibration(source="the start-up log of vLLM 0.33", activations=1234, context=0),
+    )
+
+    assert (runtime.activations.low, runtime.activations.likely, runtime.activations.high) == (1234, 1234, 1234)
+    assert runtime.activations.source == "calibrated from the start-up log of vLLM 0.33"
+    assert runtime.context.high == 0
+    assert runtime.cuda_graphs.high > runtime.cuda_graphs.low
+
+
+LOAD = Load(batched_tokens=1000, sequences=10, max_model_len=163_840, block_size=64)
+
+
+def _estimate(
+    decoder: Decoder, layers: tuple[Layer, ...], *, tp: int, calibration: Calibration | None = None
+) -> RuntimeBudget:
+    return estimate(
+        decoder,
+        layers,
+        LOAD,
+        tp=tp,
+        ranks=tp,
+        expert_ranks=tp,
+        eager=False,
+        outside=(),
+        calibration=calibration,
+    )
 
 
 def test_no_graphs_when_eager() -> None:
