@@ -30,6 +30,7 @@ class Account(Struct, frozen=True, kw_only=True):
     table: Share  # the embedding, and the head
     last: Share
     tied: bool
+    mtp: Share | None = None  # where it is loaded
 
     @property
     def whole(self) -> int:
@@ -41,7 +42,7 @@ class Account(Struct, frozen=True, kw_only=True):
         if checkpoint is None or checkpoint.layers is None:
             sizes = [part.rank for part in self.layers]
             table = head = self.table.rank
-            last, mtp, other = self.last.rank, 0, 0
+            last, mtp, other = self.last.rank, self.mtp.rank if self.mtp else 0, 0
         else:
             sizes = [part.of(size) for part, size in zip(self.layers, checkpoint.layers, strict=True)]
             table, head = self.table.of(checkpoint.embedding), self.table.of(checkpoint.head)
@@ -57,9 +58,12 @@ class Account(Struct, frozen=True, kw_only=True):
 
 
 def account_for(
-    blueprint: Blueprint, *, element_bytes: int, quantization: Quantization | None, shard: Shard
+    blueprint: Blueprint, *, element_bytes: int, quantization: Quantization | None, shard: Shard, mtp: bool = False
 ) -> Account:
-    """The account of a model whose unquantised weights have ``element_bytes`` each, for one rank of ``shard``."""
+    """The account of a model whose unquantised weights have ``element_bytes`` each, for one rank of ``shard``.
+
+    ``mtp``: with its multi-token-prediction layers.
+    """
     scale = _Scale(element_bytes, quantization)
     by_layer = quantization is not None and quantization.plain.by_layer
     kinds: dict[tuple[tuple[Matrix, ...], int], Share] = {}
@@ -73,6 +77,7 @@ def account_for(
         table=Share(whole=scale.of([blueprint.embedding], 0), rank=scale.of([share(table, shard)], 0)),
         last=scale.share(blueprint.last, 0, shard),
         tied=blueprint.tied,
+        mtp=scale.share(blueprint.mtp, len(blueprint.layers), shard) if mtp and blueprint.mtp else None,
     )
 
 

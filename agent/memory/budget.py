@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from agent.memory.arguments import Arguments, Resolved
+from agent.memory.checkpoint import Loads
 from agent.memory.explain import explain
 from agent.memory.kv_cache import KvBudget, KvGroup
 from agent.memory.layers import Heads, Latent, Layer
@@ -135,6 +136,7 @@ def _weights(shape: ModelShape, model: ModelFiles, arguments: Arguments, setting
         stages=settings.stages,
         dtype=settings.dtype,
         quantization=settings.quantization,
+        loads=Loads(mtp=(arguments.speculative or "none") != "none"),
     )
 
 

@@ -55,9 +55,10 @@ def loaded(
     if layers is not None and len(layers) >= len(shape.layers) > 0:
         return _from_headers(shape, model, layers, held, stored, loads)
     if shape.mtp_layers:
+        apart = "not told apart in its index, so weights come from the config"
         return None, (
             f"the checkpoint's {model.tensor_bytes:,} bytes include {shape.mtp_layers} multi-token-prediction layer(s) "
-            "that are not loaded and not told apart in its index, so weights come from the config",
+            f"that are {'' if loads.mtp else 'not loaded and '}{apart}",
         )
     return Checkpoint(total=model.tensor_bytes * held // stored), ()
 

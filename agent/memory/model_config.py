@@ -108,6 +108,7 @@ def parse_model(config: object) -> ModelShape:
     decoder = _decoder(fields, family) if family and not why else None
     experts = family is not None and decoder is not None and decoder.experts is not None
     layers = _with_experts(fields, layers) if experts else layers
+    mtp = _mtp(fields, family, experts) if family and not why else ()
     return ModelShape(
         model_type=fields.text("model_type"),
         architecture=_architecture(fields),
@@ -119,11 +120,11 @@ def parse_model(config: object) -> ModelShape:
         ),
         max_positions=_max_positions(fields),
         mtp_layers=_mtp_layers(fields) if family else 0,
-        mtp=_mtp(fields, family, experts) if family and not why else (),
+        mtp=mtp,
         other_modules=tuple(key for key in _OTHER_MODULES if isinstance(fields.values.get(key), dict)),
         unknown=(f"{why}; {_known(fields)}",) if why else (),
         token_bounds=_token_bounds(fields) if why else None,
-        blueprint=blueprint(fields, family, layers) if family and not why else None,
+        blueprint=blueprint(fields, family, layers, mtp) if family and not why else None,
     )
 
 

@@ -16,19 +16,23 @@ from agent.memory.families.local import searched_part, searched_width
 from agent.memory.feed_forward import mlp, router, shared_gate
 from agent.memory.fields import Fields
 from agent.memory.layers import Heads, IndexKeys, Latent, Layer, State
-from agent.memory.matrices import Matrix, vector
+from agent.memory.matrices import Matrix, Stored, vector
 from agent.memory.mixers import attention, gated_delta_net, indexer, latent_attention, mamba1, mamba2
 
 Part = Iterator[Matrix]
 
 
 class Blueprint(Struct, frozen=True, kw_only=True):
-    """All matrices of a model without its vision or audio parts. ``tied``: the embedding serves as the head."""
+    """All matrices of a model without its vision or audio parts. ``tied``: the embedding serves as the head.
+
+    ``mtp``: those of its multi-token-prediction layers, which share embedding and head with the model.
+    """
 
     layers: tuple[tuple[Matrix, ...], ...]
     embedding: Matrix
     last: tuple[Matrix, ...]  # norm, and what else is between the layers and the head
     tied: bool
+    mtp: tuple[Matrix, ...] = ()
 
     @property
     def parameters(self) -> int:
@@ -38,7 +42,7 @@ class Blueprint(Struct, frozen=True, kw_only=True):
         return sum(kinds[layer] for layer in self.layers) + tables + _elements(self.last)
 
 
-def blueprint(fields: Fields, family: Family, layers: Sequence[Layer]) -> Blueprint | None:
+def blueprint(fields: Fields, family: Family, layers: Sequence[Layer], mtp: Sequence[Layer] = ()) -> Blueprint | None:
     """What a model is built of; None where a family's matrices are not all known.
 
     Raises:
@@ -64,7 +68,20 @@ def blueprint(fields: Fields, family: Family, layers: Sequence[Layer]) -> Bluepr
         ),
         last=(norm, last_connection(fields)) if family.matrices == "compressed" else (norm,),
         tied=fields.flag("tie_word_embeddings", default=family.tied),
+        mtp=tuple(matrix for layer in mtp for matrix in _prediction(fields, family, layer, len(layers))),
     )
+
+
+def _prediction(fields: Fields, family: Family, layer: Layer, index: int) -> Part:
+    """A layer whose input is projected from the last hidden state and the next token's embedding, each with a norm.
+
+    The projection stays in 16 bit, but for DeepSeek V4.
+    """
+    hidden = fields.size("hidden_size")
+    stored: Stored = "weights" if family.matrices == "compressed" else "plain"
+    yield Matrix(name="eh_proj", rows=hidden, columns=2 * hidden, stored=stored)
+    yield vector("mtp.norms", 3 * hidden)
+    yield from KINDS[family.matrices or "decoder"](fields, family, layer, index)
 
 
 def _decoder_layer(fields: Fields, family: Family, layer: Layer, index: int) -> Part:

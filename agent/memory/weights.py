@@ -64,7 +64,9 @@ def weigh(
         notes += (f"config key 'dtype': {shown(shape.dtype)} is not known here, so weights are taken as {dtype}",)
     if shape.blueprint is None or problem:
         return _without_arithmetic(checkpoint, shard, stages, parameters, notes, problem or _no_blueprint(shape))
-    account = account_for(shape.blueprint, element_bytes=DTYPE_BYTES[dtype], quantization=held_as, shard=shard)
+    account = account_for(
+        shape.blueprint, element_bytes=DTYPE_BYTES[dtype], quantization=held_as, shard=shard, mtp=loads.mtp
+    )
     return _with_arithmetic(account, checkpoint, shard, stages, parameters, (*notes, *_unmodelled(shape, checkpoint)))
 
 
