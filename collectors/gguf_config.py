@@ -84,6 +84,7 @@ def config_of(headers: Sequence[Header]) -> dict[str, Any]:
     elements = sum(header.elements for header in headers)
     return {
         "model_type": model_type,
+        "sliding_window": None,  # a file without one has none, whatever the class would take
         **fields,
         **_from_tensors(tensors, model_type),
         **({"quantization_config": _quantization(size, elements)} if elements else {}),

@@ -239,7 +239,7 @@ def _expert_marks(fields: Fields, count: int) -> list[bool]:
     if "expert_layer_period" in fields.values:
         every, offset = fields.size("expert_layer_period"), fields.size("expert_layer_offset", least=0)
     step = fields.optional_size("decoder_sparse_step") or 1
-    plain = fields.entries("mlp_only_layers") or []
+    plain = {index for index in fields.entries("mlp_only_layers") or () if isinstance(index, int)}
     return [
         index >= dense and index % every == offset and (index + 1) % step == 0 and index not in plain
         for index in range(count)
@@ -287,12 +287,12 @@ def _known(fields: Fields) -> str:
     found = [f"{name} {shown(fields.values[key])}" for key, name in names.items() if key in fields.values]
     bounds = _token_bounds(fields)
     if bounds is not None:
-        found.append(f"{bounds.low:,} to {bounds.high:,} elements a token ({bounds.source})")
+        found.append(f"{2 * bounds.low:,} to {2 * bounds.high:,} bytes a token in 16 bit ({bounds.source})")
     return f"known: {', '.join(found)}" if found else "nothing else is known"
 
 
 def _token_bounds(fields: Fields) -> TokenBounds | None:
-    """From nothing (all layers may keep a window or a state) to K and V of every attention head in every layer."""
+    """From nothing, if all layers keep a window or a state, to K and V of each attention head, as wide as any named."""
     try:
         layers = fields.size("num_hidden_layers", most=MAX_LAYERS)
         hidden, heads = fields.size("hidden_size"), fields.size("num_attention_heads")
@@ -303,7 +303,7 @@ def _token_bounds(fields: Fields) -> TokenBounds | None:
     return TokenBounds(
         low=0,
         high=2 * layers * heads * width,
-        source=f"at most K and V of {heads} heads of {width} in {layers} layers",
+        source=f"at most K and V of all {heads} heads, {width} wide, in all {layers} layers; at least states alone",
     )
 
 

@@ -182,7 +182,7 @@ def test_a_model_that_is_not_known(tmp_path: Path) -> None:
     text = " ".join(result.stdout.split())
     assert "32 layers of unknown kind" in text
     assert "unknown: model_type 'llama' has layers that keep the last 128 tokens only" in text
-    assert "0 to 262,144 elements a token (at most K and V of 32 heads of 128 in 32 layers)" in text
+    assert "0 to 524,288 bytes a token in 16 bit (at most K and V of all 32 heads, 128 wide, in all 32 layers" in text
     assert text.endswith("Whether it fits is not known.")
 
 

@@ -2,7 +2,7 @@
 
 from agent.memory.families.attention import heads, latent
 from agent.memory.families.family import Derived, Family
-from agent.memory.families.patterns import FULL, LINEAR, chosen, every, flagged, kimi, listed_or_linear, named, periodic
+from agent.memory.families.patterns import FULL, LINEAR, all_linear, chosen, every, flagged, kimi, named, periodic
 from agent.memory.families.recurrent import gated_delta_net, kda, lightning, mamba1, mamba2
 from agent.memory.fields import Fields, ModelConfigError
 from agent.memory.layers import Layer
@@ -97,6 +97,7 @@ _MINIMAX = Family(
     expert_width="intermediate_size",
     counted=False,
 )
+_MAMBA2_KEYS = ("mamba_d_state", "mamba_num_heads", "ssm_state_size")
 _MAMBA2_DEFAULTS = {
     "mamba_n_heads": 128,
     "mamba_n_groups": 1,
@@ -109,15 +110,15 @@ ROWS: dict[str, Family] = {
     "bamba": Family(
         types=chosen("attn_layer_indices", FULL, LINEAR),
         kinds={FULL: heads, LINEAR: mamba2},
-        reads=("mamba_d_state",),
+        reads=_MAMBA2_KEYS,
         class_defaults=_MAMBA2_DEFAULTS,
         derive=_mamba2_names,
         counted=False,
     ),
     "granitemoehybrid": Family(
-        types=listed_or_linear,
+        types=all_linear,
         kinds={"attention": heads, FULL: heads, "mamba": mamba2, LINEAR: mamba2},
-        reads=("mamba_d_state", "layer_types"),
+        reads=(*_MAMBA2_KEYS, "layer_types"),
         class_defaults=_MAMBA2_DEFAULTS,
         derive=_mamba2_names,
         expert_width="intermediate_size",
@@ -139,6 +140,7 @@ ROWS: dict[str, Family] = {
     "kimi_k3": _KIMI,
     "kimi_linear": _KIMI,
     "minimax_m1": _MINIMAX,
+    "minimax_text_01": _MINIMAX,
     "nemotron_h": Family(
         types=named("layers_block_type"),
         kinds={

@@ -4,7 +4,8 @@ A type is the name a family's row has a kind of layer for. Lists are cut to the 
 those of multi-token-prediction layers.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from typing import Any
 
 from agent.memory.families.attention import window_in_use
 from agent.memory.fields import Fields, ModelConfigError, whole
@@ -22,29 +23,42 @@ def alike(fields: Fields, count: int) -> list[str]:
     return [FULL] * count
 
 
-def listed(fields: Fields, count: int, otherwise: Iterable[str]) -> list[str]:
+def listed(otherwise: Pattern) -> Pattern:
     """``layer_types``, or what the class derives where there is none."""
-    given = fields.entries("layer_types", count)
-    return list(otherwise) if given is None else [_name("layer_types", value) for value in given]
+
+    def pattern(fields: Fields, count: int) -> list[str]:
+        given = fields.entries("layer_types", count)
+        return otherwise(fields, count) if given is None else [_name("layer_types", value) for value in given]
+
+    return pattern
 
 
+@listed
 def windowed(fields: Fields, count: int) -> list[str]:
     """A window on all layers, or on none."""
-    return listed(fields, count, [SLIDING if window_in_use(fields) else FULL] * count)
+    return [SLIDING if window_in_use(fields) else FULL] * count
 
 
+@listed
 def late_windows(fields: Fields, count: int) -> list[str]:
     """Qwen: a window, where it is switched on, from layer ``max_window_layers`` on."""
     first = fields.size("max_window_layers", least=0) if fields.flag("use_sliding_window") else count
-    return listed(fields, count, (SLIDING if index >= first else FULL for index in range(count)))
+    return [SLIDING if index >= first else FULL for index in range(count)]
+
+
+@listed
+def all_linear(fields: Fields, count: int) -> list[str]:
+    """Granite 4: where nothing is listed, every layer keeps a state."""
+    return [LINEAR] * count
 
 
 def every(period: int | str, other: str = SLIDING) -> Pattern:
     """Full attention in each layer whose number, from 1, is a multiple of ``period`` or of the key it names."""
 
+    @listed
     def pattern(fields: Fields, count: int) -> list[str]:
         step = fields.size(period) if isinstance(period, str) else period
-        return listed(fields, count, (other if (index + 1) % step else FULL for index in range(count)))
+        return [other if (index + 1) % step else FULL for index in range(count)]
 
     return pattern
 
@@ -64,16 +78,12 @@ def sharing(pattern: Pattern) -> Pattern:
     return shared
 
 
-def listed_or_linear(fields: Fields, count: int) -> list[str]:
-    """``layer_types``; by default every layer keeps a state (Granite 4)."""
-    return listed(fields, count, [LINEAR] * count)
-
-
+@listed
 def chunks(fields: Fields, count: int) -> list[str]:
     """Llama 4: layers with rotary positions see a chunk; by default all but each fourth."""
     flags = fields.entries("no_rope_layers") and fields.entries("no_rope_layers", count)
     rotary = flags or [bool((index + 1) % fields.size("nope_layer_interval")) for index in range(count)]
-    return listed(fields, count, (CHUNKED if flag else FULL for flag in rotary))
+    return [CHUNKED if flag else FULL for flag in rotary]
 
 
 def flagged(key: str, names: tuple[str, str]) -> Pattern:
@@ -81,7 +91,9 @@ def flagged(key: str, names: tuple[str, str]) -> Pattern:
 
     def pattern(fields: Fields, count: int) -> list[str]:
         flags = fields.entries(key, count)
-        return alike(fields, count) if flags is None else [names[bool(flag)] for flag in flags]
+        if flags is None:
+            raise ModelConfigError(f"config key {key!r} is missing; expected a list of 0 and 1, one a layer")
+        return [names[bool(flag)] for flag in flags]
 
     return pattern
 
@@ -90,7 +102,12 @@ def mimo(fields: Fields, count: int) -> list[str]:
     """MiMo-V2: ``hybrid_layer_pattern``; by default the first and each sixth layer see everything."""
     if "hybrid_layer_pattern" in fields.values:
         return flagged("hybrid_layer_pattern", (FULL, SLIDING))(fields, count)
-    return listed(fields, count, (SLIDING if index and (index + 1) % 6 else FULL for index in range(count)))
+    return _mimo(fields, count)
+
+
+@listed
+def _mimo(fields: Fields, count: int) -> list[str]:
+    return [SLIDING if index and (index + 1) % 6 else FULL for index in range(count)]
 
 
 def periodic(fields: Fields, count: int) -> list[str]:
@@ -103,7 +120,7 @@ def chosen(key: str, there: str, other: str) -> Pattern:
     """The layers whose indices a key lists, and all others."""
 
     def pattern(fields: Fields, count: int) -> list[str]:
-        indices = fields.entries(key) or []
+        indices = _indices(fields.entries(key))
         return [there if index in indices else other for index in range(count)]
 
     return pattern
@@ -116,10 +133,16 @@ def named(key: str) -> Pattern:
 
 def kimi(fields: Fields, count: int) -> list[str]:
     """Kimi: the layers, from 1, that ``linear_attn_config`` lists; else ``layer_types`` or the class default."""
-    full = fields.part("linear_attn_config").entries("full_attn_layers")
-    if full is not None:
-        return [FULL if index + 1 in full else LINEAR for index in range(count)]
-    return listed(fields, count, (LINEAR if not index or index % 4 else FULL for index in range(count)))
+    given = fields.part("linear_attn_config").entries("full_attn_layers")
+    if given is None:
+        return _kimi(fields, count)
+    full = _indices(given)
+    return [FULL if index + 1 in full else LINEAR for index in range(count)]
+
+
+@listed
+def _kimi(fields: Fields, count: int) -> list[str]:
+    return [LINEAR if not index or index % 4 else FULL for index in range(count)]
 
 
 def indexers(fields: Fields, count: int) -> list[str]:
@@ -154,8 +177,12 @@ def ratios(fields: Fields, count: int) -> list[str]:
 
 def sources(fields: Fields, count: int) -> list[str]:
     """DeepSeek V4.1: only ``kv_source_layer_ids`` keep a history, of their ratio; all others read it."""
-    owners = fields.entries("kv_source_layer_ids") or []
+    owners = _indices(fields.entries("kv_source_layer_ids"))
     return [ratio if index in owners else "0" for index, ratio in enumerate(ratios(fields, count))]
+
+
+def _indices(entries: list[Any] | None) -> set[int]:
+    return {entry for entry in entries or () if isinstance(entry, int)}
 
 
 def _name(key: str, value: object) -> str:

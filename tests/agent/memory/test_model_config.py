@@ -207,15 +207,43 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=6,
 )
-KEYS = sorted({key for row in ROWS for key in row_config(row)} | {"kv_lora_rank", "num_experts", "text_config"})
+
+
+def flat(content: dict[str, Any]) -> dict[str, Any]:
+    """A config without its nesting, so that a change of one key is read."""
+    return content | content.get("text_config", {})
+
+
+KEYS = sorted({key for row in ROWS for key in flat(row_config(row))} | {"text_config", "attention_other_setting"})
+INSIDE = sorted(
+    {
+        (key, inner)
+        for row in ROWS
+        for key, value in flat(row_config(row)).items()
+        if isinstance(value, dict)
+        for inner in value
+    }
+)
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)
-@given(row=st.sampled_from(ROWS), changes=st.dictionaries(st.sampled_from(KEYS), JSON, max_size=4))
-def test_any_json_ends_in_a_shape_or_a_sentence(row: dict[str, Any], changes: dict[str, Any]) -> None:
+@given(
+    row=st.sampled_from(ROWS),
+    changes=st.dictionaries(st.sampled_from(KEYS), JSON, max_size=4),
+    inside=st.dictionaries(st.sampled_from(INSIDE), JSON, max_size=2),
+    dropped=st.sets(st.sampled_from(KEYS), max_size=3),
+)
+def test_any_json_ends_in_a_shape_or_a_sentence(
+    row: dict[str, Any], changes: dict[str, Any], inside: dict[tuple[str, str], Any], dropped: set[str]
+) -> None:
     """Known, unknown with a reason, or one sentence; nothing else leaves."""
+    content = {key: value for key, value in (flat(row_config(row)) | changes).items() if key not in dropped}
+    for (key, inner), value in inside.items():
+        if isinstance(content.get(key), dict):
+            content[key] = content[key] | {inner: value}
+
     try:
-        shape = parse_model(row_config(row) | changes)
+        shape = parse_model(content)
     except ModelConfigError:
         return
 
