@@ -211,7 +211,7 @@ JSON = st.recursive(
 
 def flat(content: dict[str, Any]) -> dict[str, Any]:
     """A config without its nesting, so that a change of one key is read."""
-    return content | content.get("text_config", {})
+    return {**content, **content.get("text_config", {})}
 
 
 KEYS = sorted({key for row in ROWS for key in flat(row_config(row))} | {"text_config", "attention_other_setting"})
