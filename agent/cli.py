@@ -18,6 +18,7 @@ from agent.budget_command import budget_command
 from agent.check import check_report
 from agent.demo import run_demo
 from agent.errors import InputError, RunError
+from agent.plan_command import plan_command
 from agent.remote import fetch_snapshot
 from agent.settings import ServerSettings, Settings, as_yaml, check_model, check_server, load_settings, parse_listen
 from agent.snapshot import Snapshot
@@ -161,6 +162,7 @@ def demo_command(seed: int, speed: float, duration: float | None, listen: str, s
 
 
 cli.add_command(budget_command)
+cli.add_command(plan_command)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -172,7 +174,7 @@ def run(arguments: Sequence[str]) -> int:
         click.echo(error.ctx.get_help(), err=True)
         return error.exit_code
     except click.ClickException as error:
-        hint = "; see `vramscope --help`" if isinstance(error, click.UsageError) else ""
+        hint = f"; see `{_command(arguments)} --help`" if isinstance(error, click.UsageError) else ""
         click.echo(f"vramscope: {error.format_message().rstrip('.')}{hint}", err=True)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
@@ -183,6 +185,11 @@ def run(arguments: Sequence[str]) -> int:
         sys.stderr.close()
         return 1
     return result if isinstance(result, int) else 0
+
+
+def _command(arguments: Sequence[str]) -> str:
+    """The command that was used wrongly."""
+    return f"vramscope {arguments[0]}" if arguments and arguments[0] in cli.commands else "vramscope"
 
 
 def _settings(config: Path | None) -> Settings:

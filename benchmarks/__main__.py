@@ -16,6 +16,10 @@ import msgspec
 import psutil
 from prometheus_client.parser import text_string_to_metric_families
 
+from agent.memory.arguments import ENGINES, Arguments
+from agent.memory.budget import compute
+from agent.memory.gpus import find_gpus
+from agent.memory.plan import Target, plan
 from benchmarks import peer
 from benchmarks.costs import Family, cpu_share
 from benchmarks.hot import Timings
@@ -23,6 +27,7 @@ from benchmarks.load import PLAIN, PROMETHEUS, Load, each_second, in_a_row
 from benchmarks.node import COUNT, BusyNode, busy_node
 from benchmarks.pages import page
 from benchmarks.report import figure, p50, p99, section, spread
+from collectors.model_files import read_model
 from collectors.vllm.page import parse_page
 from tests.program import Program, running
 
@@ -32,6 +37,7 @@ ROUNDS = 20
 REST_SECONDS = 30
 SETTLE_SECONDS = 15
 REAL_CALL_SECONDS = 12e-6  # median of MemoryInfo on an RTX 4090 with driver 610 (flightlessmango/MangoHud, PR 2104)
+CONFIGS = Path("tests/fixtures/models/configs")
 PARSE_LIMITS_MS = {1: 1.5, 16: 12.0}
 
 
@@ -39,6 +45,7 @@ def main() -> int:
     print(f"{platform.machine()}, {psutil.cpu_count()} cores, Python {platform.python_version()}")
     print(f"{COUNT} GPUs by the driver-level double, {COUNT} vLLM servers, {COUNT * COUNT} processes")
     parsing()
+    deciding()
     with tempfile.TemporaryDirectory(prefix="vramscope-bench-") as folder, busy_node(Path(folder)) as node:
         hot(node)
         arguments = ("run", "--config", str(node.config), "--listen", "127.0.0.1:0")
@@ -64,6 +71,19 @@ def parsing() -> None:
         ratio = f"{p50(library) / p50(ours):.0f} x as fast as below"
         figure(f"read {what} (p50)", 1000 * p50(ours), "ms", at_most=limit, remark=ratio)
         figure("  prometheus_client's parser", 1000 * p50(library), "ms")
+
+
+def deciding() -> None:
+    """The whole ladder: budgets by the hundred where nothing fits, of which each is to take some milliseconds."""
+    section("a budget, and a plan that tries all there is")
+    device, gpus = find_gpus("h100x8")
+    target = Target(gpus=gpus, context=131_072, concurrency=512)
+    for name in ("llama-3.1-70b", "deepseek-v3", "deepseek-v4-flash", "qwen3.5-397b-a17b"):
+        files = read_model(CONFIGS / f"{name}.json")
+        one = timed(partial(compute, files, Arguments(tp=8), device), 20)
+        whole = timed(partial(plan, files, Arguments(), device, target, others=ENGINES[1:]), 3)
+        figure(f"budget of {name} (p50)", 1000 * p50(one), "ms", at_most=50)
+        figure(f"plan of {name} in every engine (p50)", 1000 * p50(whole), "ms", at_most=1000)
 
 
 def parse_all(text: str) -> int:

@@ -10,9 +10,9 @@ from pathlib import Path
 from collectors.discovery.view import read_regular
 
 VARIABLES = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "HOME")
-_NAME = re.compile(r"[A-Za-z0-9](?:[\w.-]{0,95})(?:/[A-Za-z0-9][\w.-]{0,95})?")
+NAME = re.compile(r"[A-Za-z0-9](?:[\w.-]{0,95})(?:/[A-Za-z0-9][\w.-]{0,95})?")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-_REVISION = re.compile(r"[\w][\w.-]*(?:/[\w][\w.-]*){0,4}")
+REVISION = re.compile(r"[\w][\w.-]*(?:/[\w][\w.-]*){0,4}")
 _MAX_REF_BYTES = 256
 
 
@@ -32,7 +32,7 @@ def snapshot_path(name: str, *, homes: Iterable[Path], revision: str | None = No
     None: none of them has it, none that has it may be read, or ``name`` is no repository's.
     """
     revision = revision or "main"
-    if not _NAME.fullmatch(name) or not _REVISION.fullmatch(revision):
+    if not NAME.fullmatch(name) or not REVISION.fullmatch(revision):
         return None
     for home in homes:
         folder = home / f"models--{name.replace('/', '--')}"

@@ -1,4 +1,4 @@
-"""Make ``docs/metrics.md`` from the catalogue and ``docs/cli.md`` from the help texts.
+"""Make ``docs/metrics.md`` from the catalogue, ``docs/cli.md`` from the help texts, ``docs/gpus.md`` from the table.
 
 ``python -m docs.build [--check]`` in the project's root; ``--check`` writes nothing and fails on a difference.
 """
@@ -9,6 +9,8 @@ from pathlib import Path
 import click
 
 from agent.cli import cli
+from agent.memory.gpus import GPUS, Gpu
+from agent.memory.units import GIB
 from agent.metrics import CATALOGUE
 
 FOLDER = Path(__file__).parent
@@ -38,7 +40,8 @@ def metrics_page() -> str:
 def commands_page() -> str:
     """Every command's help as Markdown."""
     blocks = ["# Command line", "", "Made from the program's own help by `make docs`; do not edit.", ""]
-    context = click.Context(cli, info_name="vramscope", terminal_width=100, max_content_width=100)
+    settings = {"terminal_width": 100, "max_content_width": 100, **cli.context_settings}
+    context = click.Context(cli, info_name="vramscope", **settings)
     blocks += ["```", cli.get_help(context), "```", ""]
     for name, command in sorted(cli.commands.items()):
         inner = click.Context(command, info_name=name, parent=context, terminal_width=100, max_content_width=100)
@@ -46,7 +49,28 @@ def commands_page() -> str:
     return "\n".join(blocks)
 
 
-PAGES = {"metrics.md": metrics_page, "cli.md": commands_page}
+def gpus_page() -> str:
+    """The GPUs that are known by name, as Markdown."""
+    lines = [
+        "# GPUs known by name",
+        "",
+        "Made from `agent/memory/gpus.py` by `make docs`; do not edit. For `--gpu` of `vramscope budget` and `plan`.",
+        "What the driver reserves depends on its version: a CUDA total holds to a few hundred MiB; live readings win.",
+        "",
+        "| GPU | `--gpu` | NVML total, MiB | CUDA total, GiB | source |",
+        "|---|---|---|---|---|",
+    ]
+    return "\n".join([*lines, *map(_gpu_row, GPUS)]) + "\n"
+
+
+def _gpu_row(gpu: Gpu) -> str:
+    names = ", ".join(f"`{alias}`" for alias in gpu.aliases)
+    cuda = gpu.device.cuda_bytes
+    shown = "not known" if cuda is None else f"{cuda / GIB:.2f}"
+    return f"| {gpu.name} | {names} | {gpu.total_mib or 'none'} | {shown} | {gpu.source} |"
+
+
+PAGES = {"metrics.md": metrics_page, "cli.md": commands_page, "gpus.md": gpus_page}
 
 
 def main(arguments: list[str]) -> int:

@@ -156,7 +156,7 @@ def test_tables_fit_80_columns() -> None:
     assert "memory of a rank (8 alike)" in lines
     assert "weights 79.29 GiB predicted" in lines
     assert "context * 0.51 GiB 0.29 GiB 0.60 GiB range" in lines
-    assert "page of a layer (mla) 73,728 61 layers x 64 tokens" in lines
+    assert "mla 61 64 73,728 2,560" in lines
     assert "= 61 layers × 1 heads × (576 × 2)" in lines
     assert "block_size = 64 (default)" in lines
     assert "note: the latent KV is replicated on all 8 tensor-parallel ranks" in lines
@@ -169,6 +169,20 @@ def test_stages_have_a_table_each() -> None:
 
     assert "memory of a rank, stage 0 (2 alike)" in result.stdout
     assert "memory of a rank, stage 1 (2 alike)" in result.stdout
+
+
+def test_without_a_device() -> None:
+    """What is missing, and how to give it."""
+    result = _run(_config("llama-3.1-8b"))
+
+    assert "vLLM 0.33 - give --gpu NAME or --gpu BYTES to size the pool" in result.stdout.splitlines()
+
+
+def test_the_device_is_shown() -> None:
+    """What NVML and CUDA say it has."""
+    result = _run(_config("llama-3.1-8b"), "--gpu", "h100")
+
+    assert "vLLM 0.33 on NVIDIA H100 80GB HBM3 (NVML 79.65 GiB, CUDA 79.18 GiB)" in result.stdout.splitlines()
 
 
 def test_a_model_that_is_not_known(tmp_path: Path) -> None:
@@ -221,7 +235,14 @@ def test_names_from_a_config_are_text(tmp_path: Path) -> None:
             ("--gpu", "1073741824", "--cuda-bytes", "1073741825"),
             "--cuda-bytes: expected at most the device's 1073741824 bytes, got 1073741825",
         ),
-        (("--parallel", "4"), "No such option"),
+        (("--parallelism", "4"), "No such option"),
+        (("--gpu", "h100x8"), "--gpu: 'h100x8' is 8 GPUs; give one, and --tp 8 (or ask `vramscope plan`)"),
+        (("--block-size", "7"), "argument '--block-size': vLLM takes multiples of 16, got 7"),
+        (
+            ("--engine-version", "banana"),
+            "argument '--engine-version': expected a version such as 0.33 or b6500, got 'banana'",
+        ),
+        (("--revision", "main"), "--revision is that of a model by name; a path has none"),
         (("--cuda-bytes", "-1"), "Invalid value for '--cuda-bytes'"),
     ],
 )

@@ -3,7 +3,7 @@
 import pytest
 
 from agent.memory.budget import Device
-from agent.memory.gpus import GPUS, find_gpu
+from agent.memory.gpus import GPUS, find_gpu, find_gpus
 
 H100 = Device(name="NVIDIA H100 80GB HBM3", total_bytes=85_520_809_984, cuda_bytes=85_018_542_080)
 
@@ -51,3 +51,39 @@ def test_unknown_names(text: str, said: str) -> None:
 
     assert str(caught.value).startswith(said)
     assert str(caught.value).endswith("; or give its NVML total in bytes")
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "count"),
+    [
+        ("h100x8", "NVIDIA H100 80GB HBM3", 8),
+        ("8xH100", "NVIDIA H100 80GB HBM3", 8),
+        ("rtx4090", "NVIDIA GeForce RTX 4090", 1),
+        ("rtx4090x2", "NVIDIA GeForce RTX 4090", 2),
+        ("2 x rtx4090", "NVIDIA GeForce RTX 4090", 2),
+        ("H100 MIG 3g.40gb", "NVIDIA H100 MIG 3g.40gb", 1),
+        ("85520809984x4", None, 4),
+    ],
+)
+def test_several(text: str, name: str | None, count: int) -> None:
+    """A number before or after an x; an x of a name is none."""
+    device, found = find_gpus(text)
+
+    assert (device.name, found) == (name, count)
+
+
+def test_a_gpu_without_a_total() -> None:
+    """NVML tells none of a GB10, CUDA sees the host's memory."""
+    assert find_gpu("gb10") == Device(name="NVIDIA GB10", total_bytes=None, cuda_bytes=127_600_748 * 1024)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("h100x0", "expected 1 to 1024 GPUs, got 'h100x0'"), ("h1000x8", "unknown GPU 'h1000'; close names: ")],
+)
+def test_unknown_numbers(text: str, said: str) -> None:
+    """One sentence."""
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the message is compared
+        find_gpus(text)
+
+    assert str(caught.value).startswith(said)

@@ -1,0 +1,145 @@
+"""The plan for a target: the operator's ladder, and deployments that fit as ready flags.
+
+Every answer is a budget, so the flags of a choice, put back into ``vramscope budget``, fit.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from agent.memory.arguments import Arguments
+from agent.memory.budget import Device, ModelFacts
+from agent.memory.decision import Decision, Target, decide
+from agent.memory.fitting import Fit
+from agent.memory.ladder import Rung, kv_dtype, ladder
+from agent.memory.serving import flags_text
+from collectors.readings import ModelFiles
+
+__all__ = ["Choice", "Plan", "Rung", "Target", "plan"]
+
+
+class Choice(Struct, frozen=True, kw_only=True):
+    """One deployment that fits, and why it is here.
+
+    ``kv_bytes`` (what its requests need), ``pool_bytes`` and ``weights_bytes`` are those of its fullest rank.
+    """
+
+    engine: str
+    engine_flags: str
+    gpus: int
+    tp: int
+    pp: int
+    dp: int
+    kv_cache_dtype: str
+    context: int
+    concurrency: int
+    kv_bytes: int | None
+    pool_bytes: int | None
+    weights_bytes: int | None
+    headroom_ratio: float | None
+    why: str
+    warning: str | None = None
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """The decision; its JSON form is ``vramscope.plan/1``. ``fits``: the target as asked, on the GPUs there are."""
+
+    schema: str = "vramscope.plan/1"
+    fits: bool | None
+    engine: str
+    model: ModelFacts
+    device: Device
+    gpus: int
+    context: int
+    concurrency: int
+    choices: tuple[Choice, ...]
+    ladder: tuple[Rung, ...]
+    unknown: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def plan(files: ModelFiles, base: Arguments, device: Device, target: Target, *, others: Sequence[str] = ()) -> Plan:
+    """Walk the ladder for one engine; ``others``: engines that get a choice each where the target fits them.
+
+    Raises:
+        ModelConfigError: the config has an absurd value.
+        ValueError: arguments that don't go with the model.
+    """
+    decision = decide(files, base, device, target)
+    elsewhere = (choice for engine in others for choice in _elsewhere(files, _in_common(base, engine), device, target))
+    budget = decision.asked.budget
+    return Plan(
+        fits=decision.asked.fits,
+        engine=base.engine,
+        model=budget.model,
+        device=device,
+        gpus=target.gpus,
+        context=target.context,
+        concurrency=target.concurrency,
+        choices=(*_choices(decision), *elsewhere),
+        ladder=tuple(ladder(decision)),
+        unknown=budget.unknown,
+        warnings=budget.warnings,
+    )
+
+
+def _choices(decision: Decision) -> Iterator[Choice]:
+    asked, target = decision.asked, decision.target
+    if asked.fits:
+        yield _choice(asked, "fits as it is")
+    if decision.fewer is not None:
+        yield _choice(decision.fewer, f"fewest GPUs: {decision.fewer.layout.gpus} of {target.gpus}")
+    for one in decision.formats:
+        if one.fit.fits:
+            yield _choice(one.fit, f"{one.kind.name} KV on the GPUs there are", one.kind.warning)
+    if decision.more is not None:
+        yield _choice(decision.more, f"{decision.more.layout.gpus} GPUs, KV as it is")
+    if decision.concurrency is not None:
+        yield _choice(decision.concurrency, "most requests of this length on the GPUs there are")
+    if decision.context is not None:
+        yield _choice(decision.context, "longest requests for this many on the GPUs there are")
+
+
+def _in_common(base: Arguments, engine: str) -> Arguments:
+    """What is given that another engine understands too."""
+    return Arguments(
+        engine=engine,
+        weights_bytes=base.weights_bytes,
+        dtype=base.dtype,
+        quantization=base.quantization,
+        enforce_eager=base.enforce_eager,
+    )
+
+
+def _elsewhere(files: ModelFiles, base: Arguments, device: Device, target: Target) -> Iterator[Choice]:
+    """The target in another engine, as it is or in the first KV format that makes it fit; nothing where none does."""
+    try:
+        decision = decide(files, base, device, target)
+    except ValueError:
+        return
+    if decision.asked.fits:
+        yield _choice(decision.asked, f"the target in {base.engine}")
+    for one in decision.formats:
+        if one.fit.fits:
+            yield _choice(one.fit, f"the target in {base.engine} with {one.kind.name} KV", one.kind.warning)
+
+
+def _choice(fit: Fit, why: str, warning: str | None = None) -> Choice:
+    arguments = fit.arguments
+    return Choice(
+        engine=arguments.engine,
+        engine_flags=flags_text(arguments),
+        gpus=fit.layout.gpus,
+        tp=arguments.tp or 1,
+        pp=arguments.pp or 1,
+        dp=arguments.dp or 1,
+        kv_cache_dtype=kv_dtype(fit),
+        context=fit.context,
+        concurrency=fit.concurrency,
+        kv_bytes=fit.kv_bytes,
+        pool_bytes=fit.pool_bytes,
+        weights_bytes=fit.weights_bytes,
+        headroom_ratio=fit.headroom_ratio,
+        why=why,
+        warning=warning,
+    )

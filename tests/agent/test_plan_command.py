@@ -1,0 +1,130 @@
+"""``vramscope plan``: the JSON that scripts rely on, what a person reads, and one sentence for each mistake."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from agent.cli import run as run_program
+from agent.plan_command import plan_command
+from tests.agent.memory.models import DIRECTORY
+
+
+def _config(name: str) -> str:
+    return str(DIRECTORY / "configs" / f"{name}.json")
+
+
+def _run(*arguments: str, columns: int = 80) -> Result:
+    return CliRunner(env={"COLUMNS": str(columns)}).invoke(plan_command, arguments)
+
+
+def _target(gpu: str = "h100x8", context: str = "128K", concurrency: str = "16") -> tuple[str, ...]:
+    return "--gpu", gpu, "--context", context, "--concurrency", concurrency
+
+
+def _json(*arguments: str) -> dict[str, Any]:
+    result = _run(*arguments, "--json")
+    assert (result.exit_code, result.stderr) == (0, "")
+    document: dict[str, Any] = json.loads(result.stdout)
+    return document
+
+
+def test_the_contract() -> None:
+    """``vramscope.plan/1``: names and types."""
+    document = _json(_config("llama-3.1-70b"), *_target(), "--engine", "vllm")
+
+    assert (document["schema"], document["fits"]) == ("vramscope.plan/1", False)
+    assert (document["gpus"], document["context"], document["concurrency"]) == (8, 131_072, 16)
+    for choice in document["choices"]:
+        assert {
+            *("engine_flags", "gpus", "tp", "pp", "kv_cache_dtype", "context", "concurrency"),
+            *("kv_bytes", "weights_bytes", "headroom_ratio", "why"),
+        } <= set(choice)
+        assert all(isinstance(choice[name], int) for name in ("gpus", "tp", "pp", "kv_bytes", "weights_bytes"))
+        assert 0.1 <= choice["headroom_ratio"] < 1
+    assert {"rung", "finding", "fits", "bytes", "saves_bytes", "warning"} == set(document["ladder"][0])
+    assert "--tensor-parallel-size 8 --max-model-len 131072" in document["choices"][0]["engine_flags"]
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_text_fits_the_terminal(columns: int) -> None:
+    """All but the flags, which are one line each so that they can be copied."""
+    result = _run(_config("llama-3.1-70b"), *_target(), columns=columns)
+
+    lines = result.stdout.splitlines()
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert all(len(line) <= columns for line in lines if not line.startswith("   vllm serve MODEL --"))
+    questions = (
+        "KV needed",
+        "does it fit",
+        "architecture",
+        "smaller KV",
+        "more GPUs",
+        "fewer requests",
+        "less context",
+    )
+    starts = [next(number for number, line in enumerate(lines) if line.startswith(question)) for question in questions]
+    assert starts == sorted(starts)
+    assert "1. fp8 KV on the GPUs there are" in lines
+
+
+def test_a_directory_is_named(tmp_path: Path) -> None:
+    """The line to copy has the model's directory, quoted where a shell needs it."""
+    folder = tmp_path / "my model"
+    folder.mkdir()
+    (folder / "config.json").write_text(Path(_config("llama-3.2-1b")).read_text(encoding="utf-8"), encoding="utf-8")
+
+    for model in (folder, folder / "config.json"):
+        result = _run(str(model), *_target("h100", "8K", "4"))
+
+        assert f"   vllm serve '{folder}' --max-model-len 8192" in result.stdout
+
+
+def test_a_model_that_is_not_known(tmp_path: Path) -> None:
+    """An answer too: not known, and why."""
+    (tmp_path / "config.json").write_text('{"model_type": "tomorrow", "num_hidden_layers": 2}', encoding="utf-8")
+
+    result = _run(str(tmp_path), *_target())
+
+    assert result.exit_code == 0
+    assert "unknown: model_type 'tomorrow' is not known here" in " ".join(result.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (_target(gpu="h1000x8"), "--gpu: unknown GPU 'h1000'; close names: "),
+        (_target(gpu="h100x0"), "--gpu: expected 1 to 1024 GPUs, got 'h100x0'"),
+        (_target(context="long"), "--context: expected an integer from 1 to 2147483648, got 'long'"),
+        (_target(concurrency="0"), "--concurrency: expected an integer from 1 to 1048576, got '0'"),
+        ((*_target(), "--engine", "none"), "engine 'none' has no planner; expected one of "),
+        ((*_target(), "--block-size", "7"), "argument '--block-size': vLLM takes multiples of 16, got 7"),
+        ((*_target(), "--cuda-bytes", "99999999999"), "--cuda-bytes: expected at most the device's 85520809984 bytes"),
+        (("--gpu", "h100"), "Missing option '--context'"),
+    ],
+)
+def test_wrong_input_is_one_sentence(arguments: tuple[str, ...], said: str) -> None:
+    """Exit code 2, the sentence on stderr, nothing on stdout, no traceback."""
+    result = _run(_config("llama-3.1-8b"), *arguments)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert said in result.stderr.splitlines()[-1]
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["plan", "--gpu"], "`vramscope plan --help`"),
+        (["budget", "--tpp"], "`vramscope budget --help`"),
+        (["x"], "`vramscope --help`"),
+    ],
+)
+def test_usage_errors_point_to_their_command(
+    arguments: list[str], hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The help of the command that was used wrongly."""
+    assert run_program(arguments) == 2
+    assert capsys.readouterr().err.endswith(f"; see {hint}\n")
