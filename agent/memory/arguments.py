@@ -53,6 +53,12 @@ class Arguments(Struct, frozen=True, kw_only=True):
     max_loras: int | None = None
     max_lora_rank: int | None = None
     parallel: int | None = None
+    ctx_size: int | None = None
+    kv_unified: bool | None = None
+    swa_full: bool | None = None
+    max_total_tokens: int | None = None
+    swa_full_tokens_ratio: float | None = None
+    mamba_full_memory_ratio: float | None = None
     ubatch: int | None = None
     num_gpu_blocks: int | None = None
     kv_cache_memory_bytes: int | None = None
@@ -159,6 +165,17 @@ def _fraction(value: object) -> float:
     return number
 
 
+def _ratio(value: object) -> float:
+    expected = f"expected a number from 0.01 to 100, got {shown(value)}"
+    try:
+        number = float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else math.nan
+    except (ValueError, OverflowError):
+        raise ValueError(expected) from None
+    if not 0.01 <= number <= 100:
+        raise ValueError(expected)
+    return number
+
+
 def _text(value: object) -> str:
     if not isinstance(value, str) or not value or len(value) > 100:
         raise ValueError(f"expected text, got {shown(value)}")
@@ -224,6 +241,12 @@ _CONVERTERS: dict[str, Callable[[object], object]] = {
     "max_loras": _count(1, 1 << 20),
     "max_lora_rank": _count(1, 65_536),
     "parallel": _count(1, 65_536),
+    "ctx_size": _TOKENS,
+    "kv_unified": _switch,
+    "swa_full": _switch,
+    "max_total_tokens": _count(1, 1 << 40),
+    "swa_full_tokens_ratio": _fraction,
+    "mamba_full_memory_ratio": _ratio,
     "ubatch": _TOKENS,
     "num_gpu_blocks": _count(1, 1 << 40),
     "kv_cache_memory_bytes": _BYTES,
@@ -241,7 +264,39 @@ _FLAGS = {
         "decode-context-parallel-size": "dcp",
         "enable-expert-parallel": "ep",
         "enable-prefix-caching": "prefix_caching",
-    }
+    },
+    "llama_cpp": {
+        "c": "ctx_size",
+        "np": "parallel",
+        "ub": "ubatch",
+        "ubatch-size": "ubatch",
+        "ctk": "kv_cache_dtype_k",
+        "cache-type-k": "kv_cache_dtype_k",
+        "ctv": "kv_cache_dtype_v",
+        "cache-type-v": "kv_cache_dtype_v",
+        "kvu": "kv_unified",
+    },
+    "ollama": {
+        "num-parallel": "parallel",
+        "num-ctx": "max_model_len",
+        "context-length": "max_model_len",
+        "kv-cache-type": "kv_cache_dtype",
+    },
+    "sglang": {
+        "tensor-parallel-size": "tp",
+        "tp-size": "tp",
+        "pipeline-parallel-size": "pp",
+        "pp-size": "pp",
+        "data-parallel-size": "dp",
+        "dp-size": "dp",
+        "dcp-size": "dcp",
+        "enable-dp-attention": "dp_attention",
+        "context-length": "max_model_len",
+        "page-size": "block_size",
+        "chunked-prefill-size": "max_num_batched_tokens",
+        "max-running-requests": "max_num_seqs",
+        "disable-cuda-graph": "enforce_eager",
+    },
 }
 ENGINES = tuple(_FLAGS)  # engines with a planner
 

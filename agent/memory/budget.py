@@ -161,7 +161,7 @@ def _ranks(
     for pp_rank, (stage, pool) in enumerate(zip(stages, kv, strict=True)):
         total = None
         if stage.weights_bytes is not None and pool.pool_bytes is not None and stage.runtime is not None:
-            total = stage.weights_bytes + pool.pool_bytes + stage.runtime.likely
+            total = stage.weights_bytes + pool.pool_bytes + (pool.state_bytes or 0) + stage.runtime.likely
         for tp_rank in range(settings.tp):
             yield RankBudget(
                 tp_rank=tp_rank,
@@ -215,11 +215,18 @@ def _fits(ranks: Sequence[RankBudget], cuda_bytes: int | None) -> bool | None:
 
 
 def _short(kv: KvBudget) -> bool:
-    return kv.pool_bytes is not None and kv.request_bytes is not None and kv.pool_bytes < kv.request_bytes
+    if kv.pool_bytes is None or kv.request_bytes is None:
+        return False
+    return kv.pool_bytes + (kv.state_bytes or 0) < kv.request_bytes
 
 
 def _least_bytes(rank: RankBudget) -> int:
-    return (rank.weights_bytes or 0) + (rank.kv.pool_bytes or 0) + (rank.runtime.low if rank.runtime else 0)
+    return (
+        (rank.weights_bytes or 0)
+        + (rank.kv.pool_bytes or 0)
+        + (rank.kv.state_bytes or 0)
+        + (rank.runtime.low if rank.runtime else 0)
+    )
 
 
 def _alike(layers: Sequence[Layer]) -> bool:

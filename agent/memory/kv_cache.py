@@ -42,6 +42,7 @@ class KvBudget(Struct, frozen=True, kw_only=True):
     pool_tokens: int | None = None
     request_bytes: int | None = None
     max_concurrency: float | None = None
+    state_bytes: int | None = None  # of recurrent states, where an engine allocates them beside the pool
 
 
 class Layouts(Struct, frozen=True, kw_only=True):

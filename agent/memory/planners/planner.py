@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 from msgspec import Struct
 
 from agent.memory.arguments import Arguments, Resolved, Source
-from agent.memory.kv_cache import KvBudget
+from agent.memory.kv_cache import KvBudget, stage_layers
 from agent.memory.kv_formats import ALIASES
 from agent.memory.layers import Layer
 from agent.memory.model_config import Decoder, ModelShape
@@ -129,3 +129,21 @@ class Picker:
 
     def _source(self, name: str) -> Source:
         return "reported" if name in self._arguments.reported else "given"
+
+
+def split_stages(given: tuple[int, ...] | None, count: int, pp: int) -> tuple[int, ...]:
+    """Layers of each pipeline stage, as given or spread evenly.
+
+    Raises:
+        ValueError: they don't match the model's layers; one sentence.
+    """
+    if given is not None:
+        if len(given) != pp or (count and sum(given) != count):
+            raise ValueError(
+                f"argument 'pp_layers': expected {pp} stage(s) with {count or 'all'} layers in all, got {len(given)} "
+                f"with {sum(given)}"
+            )
+        return given
+    if count and pp > count:
+        raise ValueError(f"argument 'pp': expected at most the model's {count} layers, got {pp}")
+    return stage_layers(count, pp)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from agent.memory.planners import vllm
+from agent.memory.planners import llama_cpp, vllm
 from agent.memory.planners.planner import Planner
 
-PLANNERS: dict[str, Planner[Any]] = {"vllm": vllm}
+PLANNERS: dict[str, Planner[Any]] = {"vllm": vllm, "llama_cpp": llama_cpp}
