@@ -107,7 +107,7 @@ def compute(model: ModelFiles, arguments: Arguments, device: Device, *, draft: M
     weights = _weights(shape, model, arguments, settings)
     stages = _stages(planner, shape, settings, weights)
     planned = bool(shape.layers) and all(layer.known for layer in shape.layers) and not settings.unknown
-    mixed = planned and not _alike(shape.layers)
+    mixed = planned and arguments.engine == "vllm" and not _alike(shape.layers)
     planned = planned and not mixed
     kv = planner.plan(stages, settings, cuda_bytes=cuda_bytes) if planned else [KvBudget()] * len(stages)
     terms = planner.explain(stages[0], settings, kv[0], cuda_bytes=cuda_bytes) if planned else ()

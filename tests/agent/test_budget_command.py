@@ -229,7 +229,7 @@ def test_names_from_a_config_are_text(tmp_path: Path) -> None:
             "argument '--max-model-len': expected an integer from 1 to 2147483648, got 'long'",
         ),
         (("--kv-cache-dtype", "fp9"), "argument '--kv-cache-dtype': expected one of auto, bfloat16,"),
-        (("--engine", "sglang"), "engine 'sglang' has no planner; expected one of vllm"),
+        (("--engine", "lmdeploy"), "engine 'lmdeploy' has no planner; expected one of vllm, sglang, llama_cpp, ollama"),
         (("--pp", "64"), "argument 'pp': expected at most the model's 32 layers, got 64"),
         (
             ("--gpu", "1073741824", "--cuda-bytes", "1073741825"),

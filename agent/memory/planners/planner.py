@@ -119,6 +119,10 @@ class Picker:
         """A value that has no default."""
         return None if value is None else self._keep(name, value, self._source(name))
 
+    def given(self, name: str) -> object:
+        """The value as it was given or reported; None where it was not."""
+        return getattr(self._arguments, name)
+
     def defaulted(self, name: str) -> bool:
         """Whether nobody gave or reported a value."""
         return self.resolved[name].source in ("default", "checkpoint") if name in self.resolved else True

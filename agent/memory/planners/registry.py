@@ -2,7 +2,12 @@
 
 from typing import Any
 
-from agent.memory.planners import llama_cpp, vllm
+from agent.memory.planners import llama_cpp, ollama, sglang, vllm
 from agent.memory.planners.planner import Planner
 
-PLANNERS: dict[str, Planner[Any]] = {"vllm": vllm, "llama_cpp": llama_cpp}
+PLANNERS: dict[str, Planner[Any]] = {
+    "vllm": vllm,
+    "sglang": sglang,
+    "llama_cpp": llama_cpp,
+    "ollama": ollama,
+}

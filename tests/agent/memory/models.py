@@ -33,8 +33,13 @@ def row_config(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def budget(
-    content: dict[str, Any], device: Device | None = None, /, tensor_bytes: int | None = None, **flags: object
+    content: dict[str, Any],
+    device: Device | None = None,
+    /,
+    tensor_bytes: int | None = None,
+    engine: str = "vllm",
+    **flags: object,
 ) -> Budget:
     """A budget of a config alone, or with the tensor bytes an index gives."""
     files = ModelFiles(path="/models/some-model", config=content, tensor_bytes=tensor_bytes)
-    return compute(files, from_flags(flags, engine="vllm"), device or Device())
+    return compute(files, from_flags(flags, engine=engine), device or Device())

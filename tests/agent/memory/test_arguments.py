@@ -80,8 +80,10 @@ def test_a_name_close_to_nothing_lists_all() -> None:
 
 def test_an_engine_without_a_planner() -> None:
     """Which ones have one."""
-    with pytest.raises(ValueError, match=r"^engine 'ollama' has no planner; expected one of vllm$"):
-        from_flags({}, engine="ollama")
+    with pytest.raises(
+        ValueError, match=r"^engine 'lmdeploy' has no planner; expected one of vllm, sglang, llama_cpp, ollama$"
+    ):
+        from_flags({}, engine="lmdeploy")
 
 
 def test_what_an_engine_reports_is_taken_leniently() -> None:

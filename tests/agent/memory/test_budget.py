@@ -48,6 +48,7 @@ def test_the_json_record_has_the_promised_shape() -> None:
         "pool_tokens",
         "request_bytes",
         "max_concurrency",
+        "state_bytes",
     }
     assert set(rank["kv"]["groups"][0]) == {"kind", "layers", "block_size", "page_bytes", "blocks_per_request"}
     assert {"low", "likely", "high"} <= set(rank["runtime"]["activations"])
@@ -155,8 +156,10 @@ def test_a_device_whose_reserve_is_not_known() -> None:
 
 def test_an_engine_without_a_planner() -> None:
     """One sentence."""
-    with pytest.raises(ValueError, match=r"^engine 'sglang' has no planner; expected one of vllm$"):
-        compute(ModelFiles(path="m", config=config("llama-3.1-8b")), Arguments(engine="sglang"), Device())
+    with pytest.raises(
+        ValueError, match=r"^engine 'lmdeploy' has no planner; expected one of vllm, sglang, llama_cpp, ollama$"
+    ):
+        compute(ModelFiles(path="m", config=config("llama-3.1-8b")), Arguments(engine="lmdeploy"), Device())
 
 
 FLAGS = st.fixed_dictionaries(

@@ -79,7 +79,7 @@ def runtime(decoder: Decoder, layers: tuple[Layer, ...], settings: Settings) -> 
     return RuntimeBudget(
         activations=Range(
             low=(mask + step) // 2,
-            likely=mask + step + 3 * heads * _FLOAT_BYTES,
+            likely=mask + step + 2 * heads * _FLOAT_BYTES,
             high=2 * (mask + step) + logits + 4 * heads * _FLOAT_BYTES,
             source=(
                 f"compute buffer: {settings.ubatch:,} tokens x ({cells:,} cells x 2 B mask + (4 x {decoder.hidden:,} "
