@@ -7,7 +7,7 @@ from pathlib import Path
 
 from collectors.gguf import TYPES
 
-Value = int | float | bool | str | Sequence[int] | Sequence[bool] | Sequence[str]
+Value = int | float | bool | str | Sequence[int] | Sequence[float] | Sequence[bool] | Sequence[str]
 Shapes = Mapping[str, tuple[str, tuple[int, ...]]]  # name: type, lengths of dimensions, a row first
 
 _NUMBER = {name: number for number, (name, _, _) in TYPES.items()}
@@ -46,9 +46,16 @@ def _data(value: Value) -> tuple[int, bytes]:
         return 6, struct.pack("<f", value)
     if isinstance(value, str):
         return 8, _text(value)
-    entries = [_data(entry) for entry in value]
+    entries = [_entry(entry) for entry in value]
     kind = entries[0][0] if entries else 4
     return 9, struct.pack("<IQ", kind, len(entries)) + b"".join(data for _, data in entries)
+
+
+def _entry(value: int | float | bool | str) -> tuple[int, bytes]:
+    """Integers of a list are signed, as gguf-py writes them: llama.cpp takes token types in no other form."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return 5, struct.pack("<i", value)
+    return _data(value)
 
 
 def _text(value: str) -> bytes:

@@ -1,25 +1,32 @@
-"""GGUF files small enough for a real llama.cpp on CPU, written here byte by byte: ``python -m tests.engines.tiny_ggufs D``.
+"""GGUF files small enough for a real llama.cpp on CPU: ``python -m tests.engines.tiny_ggufs DIRECTORY``.
 
-A GGUF (version 3) is counts, typed metadata, tensor infos and the data, each tensor on a multiple of 32 bytes. All
-tensors are float32 and zero: these models are loaded and their caches measured, nothing is generated with them.
+All tensors are float32 and zero: these models are loaded and their caches measured, nothing is generated with them.
+``config`` says the same in a Hugging Face config's words.
 """
 
-import math
-import struct
 import sys
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
-VOCABULARY = 259
-ALIGNMENT = 32
+from tests.collectors.gguf_files import Value, write_gguf
 
-Value = int | float | str | bool | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
+VOCABULARY = 259
+
 Shapes = dict[str, tuple[int, ...]]
 
-_UINT32, _INT32, _FLOAT32, _BOOL, _STRING, _ARRAY = 4, 5, 6, 7, 8, 9
-_F32_TENSOR = 0
-_HIDDEN, _INNER, _HEADS, _HEAD_DIM, _CONTEXT = 256, 256, 8, 32, 8192
+_HIDDEN, _INNER, _HEADS, _KV_HEADS, _HEAD_DIM, _CONTEXT = 256, 256, 8, 2, 32, 8192
+_COMMON: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": _HIDDEN,
+    "intermediate_size": _INNER,
+    "num_attention_heads": _HEADS,
+    "num_key_value_heads": _KV_HEADS,
+    "max_position_embeddings": _CONTEXT,
+    "tie_word_embeddings": False,
+    "dtype": "float32",
+}
 
 
 class TinyGguf(Struct, frozen=True, kw_only=True):
@@ -28,38 +35,43 @@ class TinyGguf(Struct, frozen=True, kw_only=True):
     architecture: str
     metadata: dict[str, Value]
     tensors: Shapes
+    config: dict[str, Any]
 
     def write(self, path: Path) -> Path:
         """Write the file and return its path."""
         own = {f"{self.architecture}.{key}": value for key, value in self.metadata.items()}
-        path.write_bytes(gguf({"general.architecture": self.architecture, **own, **_tokenizer()}, self.tensors))
+        tensors = {name: ("F32", shape) for name, shape in self.tensors.items()}
+        write_gguf(path, {"general.architecture": self.architecture, **own, **_tokenizer()}, tensors)
         return path
-
-
-def gguf(metadata: dict[str, Value], tensors: Shapes) -> bytes:
-    """A whole file."""
-    head = struct.pack("<4sIQQ", b"GGUF", 3, len(tensors), len(metadata))
-    head += b"".join(_text(key) + _typed(value) for key, value in metadata.items())
-    offset = 0
-    for name, shape in tensors.items():
-        head += _text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, _F32_TENSOR, offset)
-        offset += _padded(4 * math.prod(shape))
-    return head + bytes(_padded(len(head)) - len(head)) + bytes(offset)
 
 
 def llama(layers: int = 4) -> TinyGguf:
     """Grouped-query attention: 2 KV heads x 32 in each layer."""
-    return TinyGguf(architecture="llama", metadata=_attention(layers), tensors=_decoder(layers, _heads(2)))
+    config = {"model_type": "llama", "num_hidden_layers": layers, "head_dim": _HEAD_DIM}
+    return TinyGguf(
+        architecture="llama",
+        metadata=_attention(layers),
+        tensors=_decoder(layers, _heads()),
+        config=_COMMON | config,
+    )
 
 
 def gemma3(layers: int = 7, window: int = 512) -> TinyGguf:
     """Every sixth layer sees all, the others a window; 2 KV heads x 32."""
-    norms = {name: (_HEAD_DIM,) for name in ("attn_q_norm", "attn_k_norm")}
-    norms |= {name: (_HIDDEN,) for name in ("post_attention_norm", "post_ffw_norm")}
+    norms = dict.fromkeys(("attn_q_norm", "attn_k_norm"), (_HEAD_DIM,))
+    norms |= dict.fromkeys(("post_attention_norm", "post_ffw_norm"), (_HIDDEN,))
     return TinyGguf(
         architecture="gemma3",
         metadata=_attention(layers) | {"attention.sliding_window": window},
-        tensors=_decoder(layers, _heads(2) | norms),
+        tensors=_decoder(layers, _heads() | norms),
+        config=_COMMON
+        | {
+            "model_type": "gemma3_text",
+            "num_hidden_layers": layers,
+            "head_dim": _HEAD_DIM,
+            "sliding_window": window,
+            "sliding_window_pattern": 6,
+        },
     )
 
 
@@ -93,39 +105,55 @@ def deepseek2(layers: int = 3, latent: int = 512, rope: int = 64) -> TinyGguf:
         "expert_weights_norm": True,
         "expert_gating_func": 2,
     }
-    return TinyGguf(architecture="deepseek2", metadata=metadata, tensors=_decoder(layers, shapes))
-
-
-def mamba(layers: int = 3, inner: int = 512, state: int = 16, kernel: int = 4) -> TinyGguf:
-    """No attention: a recurrent state of each sequence."""
-    layer: Shapes = {"attn_norm": (_HIDDEN,)} | _mamba_layer(inner, state, kernel)
-    metadata: dict[str, Value] = {
-        "block_count": layers,
-        "context_length": _CONTEXT,
-        "embedding_length": _HIDDEN,
-        "feed_forward_length": 0,
-        "attention.head_count": 0,
-        "attention.layer_norm_rms_epsilon": 1e-5,
-        **_ssm(inner, state, kernel),
+    config = {
+        "model_type": "deepseek_v2",
+        "num_hidden_layers": layers,
+        "num_key_value_heads": _HEADS,
+        "q_lora_rank": query,
+        "kv_lora_rank": latent,
+        "qk_nope_head_dim": nope,
+        "qk_rope_head_dim": rope,
+        "v_head_dim": value,
+        "first_k_dense_replace": layers,
+        "moe_intermediate_size": 64,
+        "n_routed_experts": 4,
+        "num_experts_per_tok": 2,
+        "n_shared_experts": 1,
     }
-    return TinyGguf(architecture="mamba", metadata=metadata, tensors=_blocks(layers, layer))
+    return TinyGguf(
+        architecture="deepseek2", metadata=metadata, tensors=_decoder(layers, shapes), config=_COMMON | config
+    )
 
 
 def jamba(layers: int = 4, inner: int = 512, state: int = 16, kernel: int = 4) -> TinyGguf:
-    """Mamba and attention in turn: the second half of the layers has 2 KV heads x 32."""
-    attention = [index >= layers // 2 for index in range(layers)]
+    """Mamba and attention in turn: every second layer has 2 KV heads x 32."""
+    attention = [index % 2 == 1 for index in range(layers)]
     tensors = _blocks(0, {})
     norms: Shapes = {"attn_norm": (_HIDDEN,), "ffn_norm": (_HIDDEN,)}
     for index, has in enumerate(attention):
         extra: Shapes = {f"ssm_{part}_norm": (size,) for part, size in (("dt", 16), ("b", state), ("c", state))}
-        layer = norms | _mlp() | (_heads(2) if has else _mamba_layer(inner, state, kernel) | extra)
+        layer = norms | _mlp() | (_heads() if has else _mamba_layer(inner, state, kernel) | extra)
         tensors |= _numbered(index, layer)
     metadata = _attention(layers) | _ssm(inner, state, kernel)
     metadata["attention.head_count_kv"] = tuple(2 if has else 0 for has in attention)
-    return TinyGguf(architecture="jamba", metadata=metadata, tensors=tensors)
+    config = {
+        "model_type": "jamba",
+        "num_hidden_layers": layers,
+        "attn_layer_period": 2,
+        "attn_layer_offset": 1,
+        "expert_layer_period": 2,
+        "expert_layer_offset": 1,
+        "num_experts": 1,
+        "num_experts_per_tok": 1,
+        "mamba_d_state": state,
+        "mamba_d_conv": kernel,
+        "mamba_expand": inner // _HIDDEN,
+        "mamba_dt_rank": 16,
+    }
+    return TinyGguf(architecture="jamba", metadata=metadata, tensors=tensors, config=_COMMON | config)
 
 
-def _attention(layers: int, kv_heads: int = 2) -> dict[str, Value]:
+def _attention(layers: int, kv_heads: int = _KV_HEADS) -> dict[str, Value]:
     return {
         "block_count": layers,
         "context_length": _CONTEXT,
@@ -170,11 +198,11 @@ def _numbered(index: int, layer: Shapes) -> Shapes:
     return shapes
 
 
-def _heads(kv_heads: int) -> Shapes:
+def _heads() -> Shapes:
     return {
         "attn_q": (_HIDDEN, _HEADS * _HEAD_DIM),
-        "attn_k": (_HIDDEN, kv_heads * _HEAD_DIM),
-        "attn_v": (_HIDDEN, kv_heads * _HEAD_DIM),
+        "attn_k": (_HIDDEN, _KV_HEADS * _HEAD_DIM),
+        "attn_v": (_HIDDEN, _KV_HEADS * _HEAD_DIM),
         "attn_output": (_HEADS * _HEAD_DIM, _HIDDEN),
     }
 
@@ -210,30 +238,7 @@ def _tokenizer() -> dict[str, Value]:
     }
 
 
-def _typed(value: Value) -> bytes:
-    if isinstance(value, tuple):
-        items = [_typed(item) for item in value]
-        kind = _INT32 if isinstance(value[0], int) else struct.unpack_from("<I", items[0])[0]
-        return struct.pack("<IIQ", _ARRAY, kind, len(items)) + b"".join(item[4:] for item in items)
-    if isinstance(value, bool):
-        return struct.pack("<I?", _BOOL, value)
-    if isinstance(value, int):
-        return struct.pack("<II", _UINT32, value)
-    if isinstance(value, float):
-        return struct.pack("<If", _FLOAT32, value)
-    return struct.pack("<I", _STRING) + _text(value)
-
-
-def _text(text: str) -> bytes:
-    encoded = text.encode()
-    return struct.pack("<Q", len(encoded)) + encoded
-
-
-def _padded(size: int) -> int:
-    return -(-size // ALIGNMENT) * ALIGNMENT
-
-
-MODELS = {"llama": llama, "gemma3": gemma3, "deepseek2": deepseek2, "mamba": mamba, "jamba": jamba}
+MODELS = {"llama": llama, "gemma3": gemma3, "deepseek2": deepseek2, "jamba": jamba}
 
 
 def main(arguments: list[str]) -> int:
