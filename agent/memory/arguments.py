@@ -14,6 +14,7 @@ from agent.memory.units import parse_count, shown
 
 Source = Literal["given", "reported", "checkpoint", "default"]
 DTYPES = ("auto", "bfloat16", "float16", "float32", "half", "float")
+STATE_DTYPES = ("auto", "float32", "float16", "bfloat16")
 KV_CACHE_DTYPES = ("auto", *FORMATS, *ALIASES)
 
 
@@ -49,6 +50,9 @@ class Arguments(Struct, frozen=True, kw_only=True):
     speculative: str | None = None
     draft_model: str | None = None
     prefix_caching: bool | None = None
+    async_scheduling: bool | None = None
+    mamba_cache_dtype: str | None = None
+    mamba_ssm_cache_dtype: str | None = None
     disable_hybrid_kv_cache_manager: bool | None = None
     max_loras: int | None = None
     max_lora_rank: int | None = None
@@ -182,6 +186,12 @@ def _text(value: object) -> str:
     return value
 
 
+def _state_dtype(value: object) -> str:
+    if value not in STATE_DTYPES:
+        raise ValueError(f"expected one of {', '.join(STATE_DTYPES)}, got {shown(value)}")
+    return str(value)
+
+
 def _dtype(value: object) -> str:
     if value not in DTYPES:
         raise ValueError(f"expected one of {', '.join(DTYPES)}, got {shown(value)}")
@@ -237,6 +247,9 @@ _CONVERTERS: dict[str, Callable[[object], object]] = {
     "speculative": _speculative,
     "draft_model": _text,
     "prefix_caching": _switch,
+    "async_scheduling": _switch,
+    "mamba_cache_dtype": _state_dtype,
+    "mamba_ssm_cache_dtype": _state_dtype,
     "disable_hybrid_kv_cache_manager": _switch,
     "max_loras": _count(1, 1 << 20),
     "max_lora_rank": _count(1, 65_536),

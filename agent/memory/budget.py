@@ -103,12 +103,14 @@ def compute(model: ModelFiles, arguments: Arguments, device: Device, *, draft: M
         raise ValueError(f"engine {shown(arguments.engine)} has no planner; expected one of {', '.join(PLANNERS)}")
     shape = parse_model(model.config)
     cuda_bytes = device.visible_bytes
-    settings = planner.resolve(arguments, shape, device, draft=parse_model(draft.config) if draft else None)
-    weights = _weights(shape, model, arguments, settings)
+    drafting = parse_model(draft.config) if draft else None
+    settings = planner.resolve(arguments, shape, device, draft=drafting)
+    mtp = draft is None and (arguments.speculative or "none") != "none"
+    weights = _weigh(shape, _measured(model, arguments), settings, settings.stages, mtp=mtp)
+    if draft and drafting:
+        weights = _with_draft(weights, _weigh(drafting, draft, settings, (len(drafting.layers),), mtp=False))
     stages = _stages(planner, shape, settings, weights)
     planned = bool(shape.layers) and all(layer.known for layer in shape.layers) and not settings.unknown
-    mixed = planned and arguments.engine == "vllm" and not _alike(shape.layers)
-    planned = planned and not mixed
     kv = planner.plan(stages, settings, cuda_bytes=cuda_bytes) if planned else [KvBudget()] * len(stages)
     terms = planner.explain(stages[0], settings, kv[0], cuda_bytes=cuda_bytes) if planned else ()
     ranks = tuple(_ranks(stages, kv, weights, settings, cuda_bytes))
@@ -118,25 +120,42 @@ def compute(model: ModelFiles, arguments: Arguments, device: Device, *, draft: M
         device=device,
         ranks=ranks,
         fits=False if settings.refused else _fits(ranks, cuda_bytes),
-        unknown=(*shape.unknown, *weights.unknown, *settings.unknown, *_unknown(planned, mixed, ranks, cuda_bytes)),
+        unknown=(*shape.unknown, *weights.unknown, *settings.unknown, *_unknown(planned, ranks, cuda_bytes)),
         warnings=(*model.notes, *settings.warnings, *weights.warnings, *_warnings(ranks, device, settings, cuda_bytes)),
         terms=tuple(explain(settings, weights, stages[0], kv[0], terms, cuda_bytes)),
     )
 
 
-def _weights(shape: ModelShape, model: ModelFiles, arguments: Arguments, settings: Settings) -> Weights:
-    if arguments.weights_bytes is not None:
-        model = replace(
-            model, tensor_bytes=arguments.weights_bytes, layer_bytes=None, other_bytes={}, bytes_by_dtype={}
-        )
+def _measured(model: ModelFiles, arguments: Arguments) -> ModelFiles:
+    """The files, of as many bytes as were given."""
+    if arguments.weights_bytes is None:
+        return model
+    return replace(model, tensor_bytes=arguments.weights_bytes, layer_bytes=None, other_bytes={}, bytes_by_dtype={})
+
+
+def _weigh(shape: ModelShape, model: ModelFiles, settings: Settings, stages: tuple[int, ...], *, mtp: bool) -> Weights:
+    """Weights of one rank of each stage; ``mtp``: with the layers that predict several tokens."""
     return weigh(
         shape,
         model,
         shard=rank_shard(tp=settings.tp, dp=settings.dp),
-        stages=settings.stages,
+        stages=stages,
         dtype=settings.dtype,
         quantization=settings.quantization,
-        loads=Loads(mtp=(arguments.speculative or "none") != "none"),
+        loads=Loads(mtp=mtp),
+    )
+
+
+def _with_draft(weights: Weights, draft: Weights) -> Weights:
+    """The last stage holds the model that speculates, too."""
+    last, more = weights.stages[-1], draft.stages[0]
+    held = None if last is None or more is None else last + more
+    return replace(
+        weights,
+        stages=(*weights.stages[:-1], held),
+        evidence=weights.evidence if draft.evidence == "computed" else draft.evidence,
+        unknown=(*weights.unknown, *(f"draft: {text}" for text in draft.unknown)),
+        warnings=(*weights.warnings, *(f"draft: {text}" for text in draft.warnings)),
     )
 
 
@@ -209,15 +228,9 @@ def _group(layer: Layer, count: int) -> LayerGroup:
 
 def _fits(ranks: Sequence[RankBudget], cuda_bytes: int | None) -> bool | None:
     """Whether one request of full length fits the pool, and everything the device even if runtime is low."""
-    if any(_short(rank.kv) or _least_bytes(rank) > (cuda_bytes or _NO_LIMIT) for rank in ranks):
+    if any(rank.kv.short or _least_bytes(rank) > (cuda_bytes or _NO_LIMIT) for rank in ranks):
         return False
     return None if any(rank.kv.blocks is None for rank in ranks) else True
-
-
-def _short(kv: KvBudget) -> bool:
-    if kv.pool_bytes is None or kv.request_bytes is None:
-        return False
-    return kv.pool_bytes + (kv.state_bytes or 0) < kv.request_bytes
 
 
 def _least_bytes(rank: RankBudget) -> int:
@@ -229,17 +242,7 @@ def _least_bytes(rank: RankBudget) -> int:
     )
 
 
-def _alike(layers: Sequence[Layer]) -> bool:
-    """Whether all layers cache the same of all tokens, which is what is planned so far."""
-    match {layer.caches for layer in layers}.pop():
-        case (Heads(reach="full"),) | (Latent(sparse=False),):
-            return len({layer.caches for layer in layers}) == 1
-    return False
-
-
-def _unknown(planned: bool, mixed: bool, ranks: Sequence[RankBudget], cuda_bytes: int | None) -> Iterator[str]:
-    if mixed:
-        yield "KV cache: how the engine groups layers that keep different things is not known here"
+def _unknown(planned: bool, ranks: Sequence[RankBudget], cuda_bytes: int | None) -> Iterator[str]:
     if planned and ranks[0].kv.blocks is None:
         missing = "the device's memory is" if cuda_bytes is None else "the weights' bytes are"
         yield f"size of the KV pool: {missing} not known"
@@ -250,7 +253,7 @@ def _warnings(ranks: Sequence[RankBudget], device: Device, settings: Settings, c
         yield (
             "what the driver reserves of the device is not known and taken as nothing: the pool may be up to 1 GiB less"
         )
-    tight = next((rank.kv for rank in ranks if _short(rank.kv)), None)
+    tight = next((rank.kv for rank in ranks if rank.kv.short), None)
     if tight is not None:
         yield (
             f"one request of {settings.max_model_len:,} tokens needs {size_text(tight.request_bytes or 0)} of KV, the "
@@ -268,4 +271,4 @@ def _short_if_high(rank: RankBudget, settings: Settings) -> bool:
     if rank.kv.pool_bytes is None or rank.kv.request_bytes is None or rank.runtime is None or settings.pool_given:
         return False
     more = sum(part.high - part.likely for part in rank.runtime.inside)
-    return rank.kv.pool_bytes - more < rank.kv.request_bytes
+    return replace(rank.kv, pool_bytes=int(rank.kv.pool_bytes - more)).short

@@ -30,7 +30,10 @@ class KvGroup(Struct, frozen=True, kw_only=True):
 
 
 class KvBudget(Struct, frozen=True, kw_only=True):
-    """KV of one rank. Slopes are bytes per further token of one request; None is not known (see ``Budget.unknown``)."""
+    """KV of one rank. Slopes are bytes per further token of one request; None is not known (see ``Budget.unknown``).
+
+    ``unusable_bytes`` of the pool are never a request's.
+    """
 
     bytes_per_token: int | float | None = None
     bytes_per_token_logical: int | float | None = None
@@ -43,6 +46,14 @@ class KvBudget(Struct, frozen=True, kw_only=True):
     request_bytes: int | None = None
     max_concurrency: float | None = None
     state_bytes: int | None = None  # of recurrent states, where an engine allocates them beside the pool
+    unusable_bytes: int = 0
+
+    @property
+    def short(self) -> bool:
+        """Whether the pool is known not to hold one request of full length."""
+        if self.pool_bytes is None or self.request_bytes is None:
+            return False
+        return self.pool_bytes + (self.state_bytes or 0) - self.unusable_bytes < self.request_bytes
 
 
 class Layouts(Struct, frozen=True, kw_only=True):
@@ -93,8 +104,7 @@ def entry_bytes(cache: Cache, layouts: Layouts, *, tp: int) -> int:
         case Latent():
             return _vector_bytes(cache.rank, cache.rope, layouts.kv, layouts.kv.latent)
         case Record():
-            packed = layouts.kv.window if cache.window and layouts.kv.window else layouts.kv.record
-            return _vector_bytes(cache.dim - cache.rope, cache.rope, layouts.kv, packed)
+            return _vector_bytes(cache.dim - cache.rope, cache.rope, layouts.kv, record_layout(cache, layouts.kv))
         case IndexKeys():
             return layouts.index.of(cache.dim) if cache.packed else cache.dim * layouts.index_bytes
         case Compressor():
@@ -139,6 +149,21 @@ def kept_entries(cache: Cache) -> int | None:
             return None
 
 
+def record_layout(record: Record, layout: KvFormat) -> Packed | None:
+    """A record's own layout; None where it is a plain vector."""
+    return layout.window if record.window and layout.window else layout.record
+
+
+def state_groups(state: State, tp: int) -> int:
+    """Groups that ranks can't share evenly are replicated for the heads of each rank."""
+    return state.groups if state.groups % tp == 0 else tp
+
+
+def state_columns(state: State, layouts: Layouts) -> int:
+    """Columns of a convolution's state: of the kinds that can speculate, one more for each speculated token."""
+    return state.conv_width + (layouts.columns if state.conv_width and state.kind != "mamba1" else 0)
+
+
 def stage_layers(count: int, pp: int) -> tuple[int, ...]:
     """Layers per pipeline stage: the remainder goes one each to the stages before the last, from the back."""
     whole, remainder = divmod(count, pp)
@@ -156,10 +181,8 @@ def _vector_bytes(nope: int, rope: int, layout: KvFormat, packed: Packed | None)
 
 
 def _state_bytes(state: State, layouts: Layouts, tp: int) -> int:
-    """Groups that ranks can't share evenly are replicated for the heads of each rank."""
-    groups = state.groups if state.groups % tp == 0 else tp
-    channels = ceil_div(state.conv_channels + groups * state.group_channels, tp)
-    columns = state.conv_width + (layouts.columns if state.conv_width and state.kind != "mamba1" else 0)
+    channels = ceil_div(state.conv_channels + state_groups(state, tp) * state.group_channels, tp)
     conv = STATE_BYTES[layouts.conv_dtype or state.conv_dtype or layouts.dtype]
     recurrent = STATE_BYTES[layouts.state_dtype or state.state_dtype or layouts.dtype]
-    return channels * columns * conv + ceil_div(state.heads, tp) * state.head_elements * recurrent
+    heads = ceil_div(state.heads, tp) * state.head_elements
+    return channels * state_columns(state, layouts) * conv + heads * recurrent

@@ -157,7 +157,7 @@ def test_tables_fit_80_columns() -> None:
     assert "weights 79.29 GiB predicted" in lines
     assert "context * 0.51 GiB 0.29 GiB 0.60 GiB range" in lines
     assert "mla 61 64 73,728 2,560" in lines
-    assert "= 61 layers × 1 heads × (576 × 2)" in lines
+    assert "= 61 layers × 1,152" in lines
     assert "block_size = 64 (default)" in lines
     assert "note: the latent KV is replicated on all 8 tensor-parallel ranks" in lines
     assert lines[-1] == "It fits."

@@ -110,10 +110,18 @@ class Picker:
 
     def unless_auto(self, name: str, default: str, source: Source) -> str:
         """A dtype by its full name, ``auto`` being the default."""
+        return self.kept(name, *self.known(name, default, source))
+
+    def known(self, name: str, default: str, source: Source) -> tuple[str, Source]:
+        """A dtype and its source, not kept yet: an engine may turn it into another."""
         given: str | None = getattr(self._arguments, name)
         if given is None or given == "auto":
-            return self._keep(name, default, source)
-        return self._keep(name, ALIASES.get(given, given), self._source(name))
+            return default, source
+        return ALIASES.get(given, given), self._source(name)
+
+    def kept(self, name: str, value: T, source: Source) -> T:
+        """A value from elsewhere."""
+        return self._keep(name, value, source)
 
     def if_given(self, name: str, value: T | None) -> T | None:
         """A value that has no default."""

@@ -19,7 +19,6 @@ def _rows() -> list[dict[str, Any]]:
 
 ROWS = _rows()
 KNOWN = [row for row in ROWS if row["attention"] in KNOWN_ATTENTION]
-FOREIGN = [row for row in ROWS if row["attention"] not in KNOWN_ATTENTION]
 
 
 def config(name: str) -> dict[str, Any]:

@@ -1,23 +1,25 @@
 """The pool of one vLLM server.
 
-    requested = ceil(CUDA total x gpu_memory_utilization)
-    available = requested - weights - activations - graphs (from 0.20.2) - libraries
-    blocks    = min over ranks of available // bytes per block
+    requested   = ceil(CUDA total x gpu_memory_utilization)
+    available   = requested - weights - activations - graphs (from 0.20.2) - libraries
+    blocks      = min over ranks of available // bytes per block
+    concurrency = blocks / blocks of one request, summed over all groups: they draw from one pool
 
 Source: vLLM 0.33 v1/worker/gpu_worker.py, v1/core/kv_cache_planning.py.
 """
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 
-from agent.memory.kv_cache import KvBudget, KvGroup, token_bytes
-from agent.memory.kv_formats import KvFormat, kv_format
+from agent.memory import runtime as runtimes
+from agent.memory.kv_cache import KvBudget, KvGroup
 from agent.memory.layers import Layer
 from agent.memory.model_config import Decoder
 from agent.memory.planners.planner import Stage
+from agent.memory.planners.vllm.groups import Group
 from agent.memory.planners.vllm.settings import Settings
-from agent.memory.runtime import Load, RuntimeBudget, estimate
-from agent.memory.units import ceil_div
+from agent.memory.runtime import RuntimeBudget, estimate
 
 
 def plan(stages: Sequence[Stage], settings: Settings, *, cuda_bytes: int | None) -> list[KvBudget]:
@@ -25,37 +27,20 @@ def plan(stages: Sequence[Stage], settings: Settings, *, cuda_bytes: int | None)
 
     Fields that need memory figures are None where a stage's weights, runtime or device are not known.
     """
-    layout = kv_format(settings.kv_cache_dtype)
-    if layout is None:
-        return [KvBudget()] * len(stages)
-    pages = [_page_bytes(stage, layout, settings) for stage in stages]
-    per_block = [sum(sizes) for sizes in pages]
-    available = [_available(stage, settings, cuda_bytes) for stage in stages]
-    blocks = settings.num_gpu_blocks
-    if blocks is None and None not in available:
-        blocks = min(max(0, room or 0) // size for room, size in zip(available, per_block, strict=True))
-    per_request = ceil_div(settings.max_model_len, settings.block_size)
-    concurrency = None if blocks is None else blocks / per_request
-    return [
-        KvBudget(
-            bytes_per_token=size // settings.block_size,
-            bytes_per_token_logical=size // settings.block_size,
-            fixed_bytes_per_request=0,
-            groups=(_group(stage, sizes[0], settings, per_request),),
-            bytes_per_block=size,
-            blocks=blocks,
-            pool_bytes=None if blocks is None else blocks * size,
-            pool_tokens=_log_tokens(blocks, concurrency, settings),
-            request_bytes=per_request * size,
-            max_concurrency=concurrency,
-        )
-        for stage, sizes, size in zip(stages, pages, per_block, strict=True)
-    ]
+    groups = settings.groups
+    sizes = [block_bytes(groups, stage) for stage in range(len(stages))]
+    blocks = _blocks(stages, sizes, settings, cuda_bytes)
+    return [_budget(groups, stage, size, blocks, settings) for stage, size in enumerate(sizes)]
+
+
+def block_bytes(groups: Sequence[Group], stage: int) -> int:
+    """Bytes of a block on a stage's rank: those of the largest group."""
+    return max((group.block_bytes(stage) for group in groups), default=0)
 
 
 def runtime(decoder: Decoder, layers: tuple[Layer, ...], settings: Settings) -> RuntimeBudget:
     """What a rank needs beside weights and KV, by the largest step of the settings."""
-    load = Load(
+    load = runtimes.Load(
         batched_tokens=settings.max_num_batched_tokens,
         sequences=settings.max_num_seqs,
         max_model_len=settings.max_model_len,
@@ -78,6 +63,16 @@ def requested_bytes(cuda_bytes: int, settings: Settings) -> int:
     return math.ceil(cuda_bytes * settings.gpu_memory_utilization)
 
 
+def _blocks(stages: Sequence[Stage], sizes: Sequence[int], settings: Settings, cuda_bytes: int | None) -> int | None:
+    if not any(sizes):
+        return 1  # a model that caches nothing still has the block that no request may have
+    if settings.num_gpu_blocks is not None:
+        return settings.num_gpu_blocks
+    rooms = [_available(stage, settings, cuda_bytes) for stage in stages]
+    known = [max(0, room) // size for room, size in zip(rooms, sizes, strict=True) if room is not None and size]
+    return min(known) if None not in rooms else None
+
+
 def _available(stage: Stage, settings: Settings, cuda_bytes: int | None) -> int | None:
     """Bytes left for KV on a rank; the arithmetic is skipped where they are given."""
     if settings.kv_pool_bytes is not None:
@@ -90,26 +85,65 @@ def _available(stage: Stage, settings: Settings, cuda_bytes: int | None) -> int 
     return requested_bytes(cuda_bytes, settings) - stage.weights_bytes - inside
 
 
-def _page_bytes(stage: Stage, layout: KvFormat, settings: Settings) -> list[int]:
-    """Bytes of a block in each layer."""
-    caches = [cache for layer in stage.layers for cache in layer.caches]
-    return [settings.block_size * token_bytes(cache, layout, tp=settings.tp) for cache in caches]
-
-
-def _group(stage: Stage, page_bytes: int, settings: Settings, per_request: int) -> KvGroup:
-    """One group: all layers of the kinds known here have the same shape, and share one block table."""
-    return KvGroup(
-        kind="mla" if stage.layers[0].kind == "mla" else "full",
-        layers=len(stage.layers),
-        block_size=settings.block_size,
-        page_bytes=page_bytes,
-        blocks_per_request=per_request,
+def _budget(groups: Sequence[Group], stage: int, size: int, blocks: int | None, settings: Settings) -> KvBudget:
+    needed = [(group, group.blocks_per_request(settings.load)) for group in groups]
+    per_request = sum(count for _, count in needed)
+    slope = sum(Fraction(size, block_tokens(group, settings)) for group in groups if group.spec.grows)
+    concurrency = blocks / per_request if blocks is not None and per_request else None
+    return KvBudget(
+        bytes_per_token=_number(Fraction(slope)),
+        bytes_per_token_logical=_number(_logical_slope(groups, stage, settings)),
+        fixed_bytes_per_request=sum(count for group, count in needed if not group.spec.grows) * size,
+        groups=tuple(_group(group, stage, count) for group, count in needed),
+        bytes_per_block=size,
+        blocks=blocks,
+        pool_bytes=None if blocks is None else blocks * size,
+        pool_tokens=_log_tokens(groups, blocks, concurrency, settings),
+        request_bytes=per_request * size,
+        max_concurrency=concurrency,
+        unusable_bytes=size if settings.rules.null_block else 0,
     )
 
 
-def _log_tokens(blocks: int | None, concurrency: float | None, settings: Settings) -> int | None:
+def _logical_slope(groups: Sequence[Group], stage: int, settings: Settings) -> Fraction:
+    """Bytes of a further token without padding, on one of the ranks that share the tokens."""
+    return Fraction(
+        sum(
+            Fraction(spec.entry_bytes, spec.ratio) / (settings.load.dcp if spec.sharded else 1)
+            for group in groups
+            for spec in group.on(stage)
+            if spec.grows
+        )
+    )
+
+
+def block_tokens(group: Group, settings: Settings) -> int:
+    """Tokens of a request that one block covers."""
+    return group.spec.block_size * (settings.load.dcp if group.spec.sharded else 1)
+
+
+def _group(group: Group, stage: int, blocks: int) -> KvGroup:
+    """A group whose layers have pages of several sizes tells their sum."""
+    here = group.on(stage)
+    return KvGroup(
+        kind="uniform" if group.uniform else group.spec.kind,
+        layers=len(here),
+        block_size=group.spec.block_size,
+        page_bytes=sum(spec.page_bytes for spec in here) if group.uniform else group.spec.page_bytes,
+        blocks_per_request=blocks,
+    )
+
+
+def _log_tokens(
+    groups: Sequence[Group], blocks: int | None, concurrency: float | None, settings: Settings
+) -> int | None:
     """What the engine's log calls the size of the cache."""
     if blocks is None or concurrency is None:
         return None
-    by_concurrency = int(concurrency * settings.max_model_len)
-    return by_concurrency if settings.rules.tokens_by_concurrency else blocks * settings.block_size
+    if settings.rules.tokens_by_concurrency:
+        return int(concurrency * settings.max_model_len)
+    return blocks // len(groups) * min(group.spec.block_size for group in groups) * settings.load.dcp
+
+
+def _number(value: Fraction) -> int | float:
+    return value.numerator if value.denominator == 1 else float(value)

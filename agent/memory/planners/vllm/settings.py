@@ -8,20 +8,24 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from agent.memory.arguments import Arguments, Source
-from agent.memory.kv_cache import stage_layers
-from agent.memory.kv_formats import kv_format
-from agent.memory.layers import Heads
+from agent.memory.kv_cache import Layouts, stage_layers
+from agent.memory.kv_formats import ALIASES, FORMATS, FP8_INDEX, MXFP4_INDEX, STATE_BYTES, kv_format
+from agent.memory.layers import Cache, Heads, IndexKeys, Latent, Layer, Record, State
 from agent.memory.model_config import ModelShape
 from agent.memory.planners import planner
 from agent.memory.planners.planner import Device, Picker
+from agent.memory.planners.vllm.groups import Group, GroupingError, Placed, group_caches
 from agent.memory.planners.vllm.rules import DEFAULT_VERSION, Rules, rules_for
-from agent.memory.units import GIB
+from agent.memory.planners.vllm.specs import Load, layer_specs
+from agent.memory.units import GIB, shown
 
 _DEFAULT_CONTEXT = 2048
+_EIGHT_BITS = ("fp8", "fp8_e4m3", "fp8_ds_mla")
+_HOPPER = ("H100", "H200", "H800", "H20", "GH200")
 
 
 class Settings(planner.Settings, frozen=True, kw_only=True):
-    """What only vLLM has."""
+    """What only vLLM has. ``groups`` are those of the whole model, with the layers that speculate."""
 
     rules: Rules
     kv_cache_dtype: str
@@ -30,9 +34,13 @@ class Settings(planner.Settings, frozen=True, kw_only=True):
     max_num_batched_tokens: int
     max_num_seqs: int
     enforce_eager: bool
+    hybrid_manager: bool
+    layouts: Layouts
+    load: Load
     num_gpu_blocks: int | None
     kv_cache_memory_bytes: int | None
     kv_pool_bytes: int | None
+    groups: tuple[Group, ...] = ()
 
     @property
     def pool_given(self) -> bool:
@@ -61,35 +69,109 @@ def resolve(arguments: Arguments, shape: ModelShape, device: Device, *, draft: M
     batched, sequences = _step_defaults(device.total_bytes or device.cuda_bytes, device.name)
     dtype = pick.unless_auto("dtype", *_checkpoint_dtype(shape))
     pp = pick("pp", 1)
+    tokens = pick("max_num_batched_tokens", batched)
     by_bytes = pick.if_given("kv_cache_memory_bytes", arguments.kv_cache_memory_bytes)
+    speculated, draft_layers = _speculation(pick("speculative", "none"), shape, draft)
+    stages = _stages(pick.if_given("pp_layers", arguments.pp_layers), len(shape.layers), pp)
+    kv_cache_dtype = pick.kept("kv_cache_dtype", *_kv_dtype(pick, shape, dtype, device))
+    states = any(isinstance(cache, State) for cache in _caches(shape))
+    load = Load(
+        max_model_len=pick("max_model_len", *_context(shape)),
+        in_flight=tokens * (_batches(pick, pp) if rules.batches_in_flight else 1),
+        dcp=pick("dcp", 1),
+        speculated=speculated,
+        aligned=pick("prefix_caching", rules.states_cached or not states) and states,
+    )
     settings = Settings(
         rules=rules,
         version=version,
         tp=pick("tp", 1),
         pp=pp,
         dp=pick("dp", 1),
-        stages=_stages(pick.if_given("pp_layers", arguments.pp_layers), len(shape.layers), pp),
+        stages=stages,
         dtype=dtype,
-        kv_cache_dtype=pick.unless_auto("kv_cache_dtype", *_checkpoint_kv_dtype(shape, dtype)),
-        block_size=pick("block_size", 64 if any(layer.kind == "mla" for layer in shape.layers) else 16),
-        max_model_len=pick("max_model_len", *_context(shape)),
+        kv_cache_dtype=kv_cache_dtype,
+        block_size=pick("block_size", _block_size(shape)),
+        max_model_len=load.max_model_len,
         gpu_memory_utilization=pick("gpu_memory_utilization", rules.fraction),
-        max_num_batched_tokens=pick("max_num_batched_tokens", batched),
+        max_num_batched_tokens=tokens,
         max_num_seqs=pick("max_num_seqs", sequences),
         enforce_eager=pick("enforce_eager", False),
+        hybrid_manager=not pick("disable_hybrid_kv_cache_manager", False),
+        layouts=_layouts(arguments, shape, kv_cache_dtype, dtype, speculated),
+        load=load,
         quantization=pick.if_given("quantization", arguments.quantization),
         num_gpu_blocks=pick.if_given("num_gpu_blocks", arguments.num_gpu_blocks),
         kv_cache_memory_bytes=by_bytes if rules.pool_by_bytes else None,
         kv_pool_bytes=pick.if_given("kv_pool_bytes", arguments.kv_pool_bytes),
         resolved=pick.resolved,
     )
-    refused = tuple(_refused(settings, shape))
+    unknown = tuple(_unknown(settings, shape))
+    groups, problem = ((), ()) if unknown else _groups(settings, shape, draft_layers)
+    refused = (*_refused(settings, shape), *problem)
     return replace(
         settings,
+        groups=groups,
         refused=refused,
         warnings=(*_warnings(settings, shape, pick, version_warning), *refused),
-        unknown=tuple(_unknown(settings)),
+        unknown=(*unknown, *problem),
     )
+
+
+def _caches(shape: ModelShape) -> list[Cache]:
+    return [cache for layer in shape.layers for cache in layer.caches]
+
+
+def _kv_dtype(pick: Picker, shape: ModelShape, dtype: str, device: Device) -> tuple[str, Source]:
+    """The KV format. Sparse attention has layouts of its own for 8 bits, and compressed attention needs one."""
+    name, source = pick.known("kv_cache_dtype", *_checkpoint_kv_dtype(shape, dtype))
+    caches = _caches(shape)
+    if any(isinstance(cache, Record) for cache in caches) and (source == "default" or name in _EIGHT_BITS):
+        hopper = any(gpu in (device.name or "").upper() for gpu in _HOPPER)
+        newest = (shape.model_type or "").startswith("deepseek_v41")
+        return ("mxfp8_ds_mla" if newest and not hopper else "fp8_ds_mla"), source
+    if any(isinstance(cache, Latent) and cache.sparse for cache in caches) and name in _EIGHT_BITS:
+        return "fp8_ds_mla", source
+    return name, source
+
+
+def _layouts(arguments: Arguments, shape: ModelShape, kv_cache_dtype: str, dtype: str, speculated: int) -> Layouts:
+    narrow = kv_cache_dtype == "nvfp4_ds_mla" and any(isinstance(cache, Record) for cache in _caches(shape))
+    return Layouts(
+        kv=kv_format(kv_cache_dtype) or FORMATS["bfloat16"],
+        index=MXFP4_INDEX if narrow else FP8_INDEX,
+        dtype=dtype,
+        conv_dtype=_given_dtype(arguments.mamba_cache_dtype),
+        state_dtype=_given_dtype(arguments.mamba_ssm_cache_dtype),
+        columns=speculated,
+    )
+
+
+def _given_dtype(name: str | None) -> str | None:
+    return None if name in (None, "auto") else ALIASES.get(name, name)
+
+
+def _batches(pick: Picker, pp: int) -> int:
+    """Batches under way at once: one for each stage, and one more that is scheduled while they compute."""
+    return pp + 1 if pick("async_scheduling", True) else pp
+
+
+def _speculation(speculative: str, shape: ModelShape, draft: ModelShape | None) -> tuple[int, tuple[Layer, ...]]:
+    """Speculated tokens, and the layers that speculate: of a draft model, or of the model itself."""
+    kind, _, tokens = speculative.partition(":")
+    if draft is not None:
+        return int(tokens or 1), draft.layers
+    return (int(tokens), shape.mtp) if kind == "mtp" else (0, ())
+
+
+def _block_size(shape: ModelShape) -> int:
+    """What the attention's kernels prefer."""
+    caches = _caches(shape)
+    if any(isinstance(cache, Record) for cache in caches):
+        return 256
+    if any(isinstance(cache, IndexKeys) and not cache.packed for cache in caches):
+        return 128
+    return 64 if any(isinstance(cache, Latent) for cache in caches) else 16
 
 
 def _checkpoint_dtype(shape: ModelShape) -> tuple[str, Source]:
@@ -130,9 +212,14 @@ def _stages(given: tuple[int, ...] | None, count: int, pp: int) -> tuple[int, ..
     return stage_layers(count, pp)
 
 
-def _unknown(settings: Settings) -> Iterator[str]:
+def _unknown(settings: Settings, shape: ModelShape) -> Iterator[str]:
     if kv_format(settings.kv_cache_dtype) is None:
         yield f"KV cache: the layout of {settings.kv_cache_dtype!r} is not known here"
+    layouts = settings.layouts
+    for state in {cache for cache in _caches(shape) if isinstance(cache, State)}:
+        for name in (layouts.conv_dtype or state.conv_dtype, layouts.state_dtype or state.state_dtype):
+            if name is not None and name not in STATE_BYTES:
+                yield f"KV cache: the bytes of a recurrent state in {shown(name)} are not known here"
 
 
 def _warnings(settings: Settings, shape: ModelShape, pick: Picker, version_warning: str | None) -> Iterator[str]:
@@ -161,9 +248,41 @@ def _warnings(settings: Settings, shape: ModelShape, pick: Picker, version_warni
 
 
 def _refused(settings: Settings, shape: ModelShape) -> Iterator[str]:
+    yield from _refused_parallelism(settings, shape)
+    latent = any(isinstance(cache, Latent) for cache in _caches(shape))
+    if latent and settings.kv_cache_dtype == "nvfp4":
+        yield "vLLM refuses kv_cache_dtype nvfp4 with latent attention"
+
+
+def _groups(
+    settings: Settings, shape: ModelShape, draft_layers: tuple[Layer, ...]
+) -> tuple[tuple[Group, ...], tuple[str, ...]]:
+    """The groups of the whole model, the last stage with the layers that speculate; or why vLLM can't make any."""
+    counts = (*settings.stages[:-1], settings.stages[-1] + len(draft_layers))
+    stages = [stage for stage, count in enumerate(counts) for _ in range(count)]
+    specs = layer_specs(
+        (*shape.layers, *draft_layers),
+        settings.layouts,
+        tp=settings.tp,
+        block_size=settings.block_size,
+        load=settings.load,
+    )
+    placed = [Placed(stage=stage, spec=spec) for stage, layer in zip(stages, specs, strict=False) for spec in layer]
+    try:
+        return group_caches(placed, hybrid_manager=settings.hybrid_manager), ()
+    except GroupingError as error:
+        return (), (str(error),)
+
+
+def _refused_parallelism(settings: Settings, shape: ModelShape) -> Iterator[str]:
     tp, decoder, kv_heads = settings.tp, shape.decoder, _kv_heads(shape)
     if decoder and decoder.heads % tp:
         yield f"vLLM refuses tp {tp}: the model's {decoder.heads} attention heads are not divisible by it"
+    dcp = settings.load.dcp
+    if tp % dcp:
+        yield f"vLLM refuses dcp {dcp}: tp {tp} is not divisible by it"
+    elif kv_heads and dcp > max(1, tp // kv_heads):
+        yield f"vLLM refuses dcp {dcp}: at tp {tp} the model's {kv_heads} KV heads allow up to {max(1, tp // kv_heads)}"
     if kv_heads and tp > kv_heads and tp % kv_heads:
         yield f"vLLM refuses tp {tp}: it is not a multiple of the model's {kv_heads} KV heads"
     elif kv_heads and tp <= kv_heads and kv_heads % tp:

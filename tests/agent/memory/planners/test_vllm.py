@@ -1,4 +1,4 @@
-"""vLLM's planner: its own vectors, real runs, defaults and rules by version."""
+"""vLLM's planner: real runs, defaults and rules by version."""
 
 from typing import Any
 
@@ -10,41 +10,9 @@ from agent.memory.model_config import parse_model
 from agent.memory.planners.vllm.rules import rules_for
 from agent.memory.planners.vllm.settings import resolve
 from collectors.readings import ModelFiles
-from tests.agent.memory.models import GIB, KNOWN, budget, config, row_config
+from tests.agent.memory.models import GIB, budget, config
 
 H100 = Device(name="NVIDIA H100 80GB HBM3", total_bytes=85_520_809_984, cuda_bytes=85_018_542_080)
-PLANS = [(row, plan) for row in KNOWN for plan in row.get("plans", ())]
-CASE_FLAGS: dict[str, dict[str, Any]] = {
-    "Llama-3.1-8B fp8": {"kv_cache_dtype": "fp8"},
-    "Llama-3.1-70B tp8": {"tp": 8},
-    "Qwen2.5-72B tp8": {"tp": 8},
-    "Qwen3-30B-A3B tp8 (kv replicated)": {"tp": 8},
-    "DeepSeek-V3 bf16 bs64": {"block_size": 64},
-    "Mistral-Small-4-119B": {"block_size": 16},
-}
-
-
-@pytest.mark.parametrize(("row", "plan"), PLANS, ids=[plan["case"] for _, plan in PLANS])
-def test_the_planner_of_vllm_0_33(row: dict[str, Any], plan: dict[str, Any]) -> None:
-    """Groups, pages, blocks, blocks per request, concurrency, log tokens and bytes needed, to the byte."""
-    given = {name: plan[name] for name in ("max_model_len", "kv_pool_bytes", "max_num_batched_tokens")}
-
-    kv = budget(row_config(row), **given, **CASE_FLAGS.get(plan["case"], {})).ranks[0].kv
-
-    kinds = {"full": "FullAttentionSpec", "mla": "MLAAttentionSpec"}
-    groups = [[g.layers, kinds[g.kind], g.block_size, g.page_bytes, g.blocks_per_request] for g in kv.groups]
-    assert plan["groups"] == groups
-    assert plan["bytes_per_block"] == kv.bytes_per_block
-    assert (plan["blocks"], plan["blocks"] * plan["bytes_per_block"]) == (kv.blocks, kv.pool_bytes)
-    assert plan["max_concurrency"] == pytest.approx(kv.max_concurrency, abs=0.001)
-    assert (plan["log_tokens"], plan["request_bytes"]) == (kv.pool_tokens, kv.request_bytes)
-
-
-def test_all_vectors_of_known_kinds_are_there() -> None:
-    """Eight of the published vectors have one group of full attention or MLA."""
-    assert len(PLANS) == 8
-
-
 TINY_LLAMA: dict[str, Any] = {
     "model_type": "llama",
     "hidden_size": 64,
