@@ -170,15 +170,15 @@ def _mtp_layers(fields: Fields) -> int:
 
 
 def _mtp(fields: Fields, family: Family, experts: bool) -> tuple[Layer, ...]:
-    """Layers of one prediction depth, for each depth."""
-    depths = _mtp_layers(fields)
+    """Layers of each prediction depth: those that ``layer_types`` lists behind the model's own, else all alike."""
+    depths, count = _mtp_layers(fields), fields.size("num_hidden_layers")
     if family.layers is not None or not depths:
         return ()
-    first = family.types(fields, fields.size("num_hidden_layers"))[:1]
-    names = fields.entries("mtp_types") or list(family.mtp) or first
-    depth = _by_type(fields, family, [str(name) for name in names])
-    mixed = experts and not any(layer.experts for layer in depth)
-    return tuple(replace(layer, experts=True) if mixed else layer for layer in depth) * depths
+    listed = (fields.entries("layer_types") or [])[count:] if "layer_types" in family.reads else []
+    types = fields.entries("mtp_types") or list(family.mtp) or family.types(fields, count)[:1]
+    layers = _by_type(fields, family, [str(name) for name in (listed[:depths] or types * depths)])
+    mixed = experts and not any(layer.experts for layer in layers)
+    return tuple(replace(layer, experts=True) if mixed else layer for layer in layers)
 
 
 def _decoder(fields: Fields, family: Family) -> Decoder:

@@ -6,6 +6,7 @@ from typing import Any
 
 from agent.memory.arguments import from_flags
 from agent.memory.budget import Budget, Device, compute
+from agent.memory.layers import Heads
 from collectors.readings import ModelFiles
 
 DIRECTORY = Path(__file__).parents[2] / "fixtures" / "models"
@@ -42,3 +43,8 @@ def budget(
     """A budget of a config alone, or with the tensor bytes an index gives."""
     files = ModelFiles(path="/models/some-model", config=content, tensor_bytes=tensor_bytes)
     return compute(files, from_flags(flags, engine=engine), device or Device())
+
+
+def gqa(heads: int, width: int = 128, **reach: Any) -> Heads:
+    """KV heads with K and V of one width."""
+    return Heads(heads=heads, k_dim=width, v_dim=width, **reach)
