@@ -168,10 +168,11 @@ FLAGS = st.fixed_dictionaries(
         "tp": st.sampled_from([1, 2, 3, 8, 16]),
         "pp": st.sampled_from([1, 2, 3]),
         "dp": st.sampled_from([1, 2]),
-        "block_size": st.sampled_from([16, 64, 128]),
+        "block_size": st.sampled_from([16, 64, 256]),
         "max_model_len": st.integers(1, 1 << 20),
         "engine_version": st.sampled_from(["0.9.0", "0.19.1", "0.20.1", "0.33.0"]),
         "enforce_eager": st.booleans(),
+        "prefix_caching": st.booleans(),
     }
 )
 FEW = settings(max_examples=120, deadline=None, derandomize=True)
@@ -182,7 +183,7 @@ def _kv_bytes(rank: RankBudget) -> int:
 
 
 @FEW
-@given(row=st.sampled_from(KNOWN), flags=FLAGS, more=st.integers(0, 1 << 20))
+@given(row=st.sampled_from(ROWS), flags=FLAGS, more=st.integers(0, 1 << 20))
 def test_more_tokens_never_need_fewer_bytes(row: dict[str, Any], flags: dict[str, Any], more: int) -> None:
     """A longer request needs at least the bytes of a shorter one, on every rank."""
     shorter = budget(row_config(row), **flags)
@@ -191,29 +192,41 @@ def test_more_tokens_never_need_fewer_bytes(row: dict[str, Any], flags: dict[str
     assert all(_kv_bytes(a) <= _kv_bytes(b) for a, b in zip(shorter.ranks, longer.ranks, strict=True))
 
 
-WIDTHS = ("float32", "bfloat16", "fp8_per_token_head", "fp8", "int4_per_token_head")
-
-
 @FEW
-@given(row=st.sampled_from(KNOWN), flags=FLAGS)
+@given(row=st.sampled_from(ROWS), flags=FLAGS)
 def test_fewer_bits_never_grow_the_slope(row: dict[str, Any], flags: dict[str, Any]) -> None:
-    """From 32 bits to 8 the slope shrinks, whatever the heads; int4 with its scales stays below fp8 with scales."""
-    slopes = [
-        budget(row_config(row), **flags | {"kv_cache_dtype": width}).ranks[0].kv.bytes_per_token or 0
-        for width in WIDTHS
+    """From 32 bits to 16 and 8 the slope shrinks, with padding and without, whatever the model keeps."""
+    pools = [
+        budget(row_config(row), **flags | {"kv_cache_dtype": width}).ranks[0].kv
+        for width in ("float32", "bfloat16", "fp8")
     ]
 
-    assert slopes[:4] == sorted(slopes[:4], reverse=True)
-    assert slopes[4] < slopes[2]
+    for slopes in ([kv.bytes_per_token or 0 for kv in pools], [kv.bytes_per_token_logical or 0 for kv in pools]):
+        assert slopes == sorted(slopes, reverse=True)
 
 
 @FEW
 @given(row=st.sampled_from(KNOWN), flags=FLAGS)
+def test_scales_cost_less_than_what_they_save(row: dict[str, Any], flags: dict[str, Any]) -> None:
+    """fp8 with scales lies between bf16 and plain fp8; int4 with scales below fp8 with scales."""
+    widths = ("bfloat16", "fp8_per_token_head", "fp8", "int4_per_token_head")
+    sixteen, scaled, eight, four = (
+        budget(row_config(row), **flags | {"kv_cache_dtype": width}).ranks[0].kv.bytes_per_token or 0
+        for width in widths
+    )
+
+    assert eight < scaled < sixteen
+    assert four < scaled
+
+
+@FEW
+@given(row=st.sampled_from(ROWS), flags=FLAGS)
 def test_a_rank_never_needs_more_than_the_whole(row: dict[str, Any], flags: dict[str, Any]) -> None:
     """Weights and KV of each rank are at most those of a single rank."""
     whole = budget(row_config(row), **flags | {"tp": 1, "pp": 1, "dp": 1}).ranks[0]
 
     for rank in budget(row_config(row), **flags).ranks:
+        assert (rank.kv.bytes_per_token or 0) <= (whole.kv.bytes_per_token or 0)
         assert _kv_bytes(rank) <= _kv_bytes(whole)
         assert (rank.weights_bytes or 0) <= (whole.weights_bytes or 0)
 

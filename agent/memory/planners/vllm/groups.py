@@ -16,7 +16,7 @@ from typing import TypeVar
 from msgspec import Struct
 
 from agent.memory.layers import Compressor, Latent, Record, State
-from agent.memory.planners.vllm.specs import Load, Spec, as_full, blocks_per_request, padded, with_block
+from agent.memory.planners.vllm.specs import Load, PagingError, Spec, as_full, blocks_per_request, padded, with_block
 from agent.memory.units import ceil_div
 
 K = TypeVar("K")
@@ -52,11 +52,8 @@ class Group(Struct, frozen=True, kw_only=True):
 
     def longest(self, load: Load) -> Spec:
         """The spec of which a request holds the most blocks."""
-        return max((member.spec for member in self.members), key=lambda spec: blocks_per_request(spec, load))
-
-
-class GroupingError(ValueError):
-    """vLLM would not start: pages that can't be made one size."""
+        kinds = dict.fromkeys(member.spec for member in self.members) if self.uniform else (self.spec,)
+        return max(kinds, key=lambda spec: blocks_per_request(spec, load))
 
 
 def group_caches(placed: Sequence[Placed], *, hybrid_manager: bool = True) -> tuple[Group, ...]:
@@ -66,7 +63,7 @@ def group_caches(placed: Sequence[Placed], *, hybrid_manager: bool = True) -> tu
         hybrid_manager: off, windows and chunks are held like full attention.
 
     Raises:
-        GroupingError: caches that vLLM can't put into one pool.
+        PagingError: caches that vLLM can't put into one pool.
     """
     if not hybrid_manager:
         placed = _promoted(placed)
@@ -92,7 +89,7 @@ def _promoted(placed: Sequence[Placed]) -> Sequence[Placed]:
         for item in placed
     ]
     if not _one_type([item.spec for item in changed]):
-        raise GroupingError("vLLM can't hold this model's caches as one kind: it needs its hybrid KV cache manager")
+        raise PagingError("vLLM can't hold this model's caches as one kind: it needs its hybrid KV cache manager")
     return changed
 
 
@@ -105,7 +102,7 @@ def _paged(placed: Sequence[Placed]) -> tuple[Group, ...]:
     largest = max(item.spec.page_bytes for item in placed)
     try:
         items = [Placed(stage=item.stage, spec=_with_page(item.spec, largest)) for item in placed]
-    except GroupingError:
+    except PagingError:
         promoted = _promoted(placed)
         return (Group(members=tuple(promoted), uniform=True),)
     kinds = sorted(_gathered(items, lambda item: item.spec).values(), key=lambda members: not members[0].spec.grows)
@@ -127,7 +124,7 @@ def _with_page(spec: Spec, page_bytes: int) -> Spec:
     if page_bytes % spec.page_bytes == 0:
         return with_block(spec, spec.block_size * (page_bytes // spec.page_bytes))
     if isinstance(spec.cache, Latent):
-        raise GroupingError("the page of a latent can't be padded")
+        raise PagingError("the page of a latent can't be padded")
     return padded(spec, page_bytes)
 
 

@@ -9,6 +9,7 @@ Source: vLLM 0.33 v1/worker/gpu_worker.py, v1/core/kv_cache_planning.py.
 """
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -107,14 +108,12 @@ def _budget(groups: Sequence[Group], stage: int, size: int, blocks: int | None, 
 
 def _logical_slope(groups: Sequence[Group], stage: int, settings: Settings) -> Fraction:
     """Bytes of a further token without padding, on one of the ranks that share the tokens."""
-    return Fraction(
-        sum(
-            Fraction(spec.entry_bytes, spec.ratio) / (settings.load.dcp if spec.sharded else 1)
-            for group in groups
-            for spec in group.on(stage)
-            if spec.grows
-        )
+    growing = Counter(spec for group in groups for spec in group.on(stage) if spec.grows)
+    shares = (
+        Fraction(count * spec.entry_bytes, spec.ratio * (settings.load.dcp if spec.sharded else 1))
+        for spec, count in growing.items()
     )
+    return sum(shares, Fraction(0))
 
 
 def block_tokens(group: Group, settings: Settings) -> int:

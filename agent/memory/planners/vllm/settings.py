@@ -14,9 +14,9 @@ from agent.memory.layers import Cache, Heads, IndexKeys, Latent, Layer, Record, 
 from agent.memory.model_config import ModelShape
 from agent.memory.planners import planner
 from agent.memory.planners.planner import Device, Picker
-from agent.memory.planners.vllm.groups import Group, GroupingError, Placed, group_caches
+from agent.memory.planners.vllm.groups import Group, Placed, group_caches
 from agent.memory.planners.vllm.rules import DEFAULT_VERSION, Rules, rules_for
-from agent.memory.planners.vllm.specs import Load, layer_specs
+from agent.memory.planners.vllm.specs import Load, PagingError, layer_specs
 from agent.memory.units import GIB, shown
 
 _DEFAULT_CONTEXT = 2048
@@ -260,17 +260,17 @@ def _groups(
     """The groups of the whole model, the last stage with the layers that speculate; or why vLLM can't make any."""
     counts = (*settings.stages[:-1], settings.stages[-1] + len(draft_layers))
     stages = [stage for stage, count in enumerate(counts) for _ in range(count)]
-    specs = layer_specs(
-        (*shape.layers, *draft_layers),
-        settings.layouts,
-        tp=settings.tp,
-        block_size=settings.block_size,
-        load=settings.load,
-    )
-    placed = [Placed(stage=stage, spec=spec) for stage, layer in zip(stages, specs, strict=False) for spec in layer]
     try:
+        specs = layer_specs(
+            (*shape.layers, *draft_layers),
+            settings.layouts,
+            tp=settings.tp,
+            block_size=settings.block_size,
+            load=settings.load,
+        )
+        placed = [Placed(stage=stage, spec=spec) for stage, layer in zip(stages, specs, strict=False) for spec in layer]
         return group_caches(placed, hybrid_manager=settings.hybrid_manager), ()
-    except GroupingError as error:
+    except PagingError as error:
         return (), (str(error),)
 
 

@@ -29,6 +29,10 @@ _COMPRESSOR_BLOCKS = {4: 4, 128: 8}
 _RING_BLOCK = 8
 
 
+class PagingError(ValueError):
+    """vLLM would not start: caches that can't be put into pages of one pool; one sentence."""
+
+
 class Load(Struct, frozen=True, kw_only=True):
     """What decides how much one request holds."""
 
@@ -107,9 +111,16 @@ def blocks_per_request(spec: Spec, load: Load) -> int:
 
 
 def layer_specs(layers: Sequence[Layer], layouts: Layouts, *, tp: int, block_size: int, load: Load) -> list[list[Spec]]:
-    """The specs of each layer. ``block_size`` is that of attention, before states make it larger."""
-    caches = [cache for layer in layers for cache in layer.caches]
+    """The specs of each layer. ``block_size`` is that of attention, before states make it larger.
+
+    Raises:
+        PagingError: a block that does not hold whole entries.
+    """
+    caches = list(dict.fromkeys(cache for kinds in dict.fromkeys(layer.caches for layer in layers) for cache in kinds))
     size = hybrid_block_size(caches, layouts, tp=tp, block_size=block_size)
+    ratio = max((tokens_per_entry(cache) for cache in caches), default=1)
+    if size % ratio:
+        raise PagingError(f"vLLM refuses block_size {size}: the model keeps an entry for each {ratio} tokens")
     packed = any(isinstance(cache, Record) for cache in caches)
     alignment = record_alignment(layouts) if packed else 1
     page = size * _attention_bytes(caches, layouts, tp=tp)
@@ -129,7 +140,8 @@ def layer_specs(layers: Sequence[Layer], layouts: Layouts, *, tp: int, block_siz
             sharded=window_tokens(cache) is None and getattr(cache, "reach", "full") == "full",
         )
 
-    return [[spec(cache) for cache in layer.caches] for layer in layers]
+    specs = {cache: spec(cache) for cache in caches}
+    return [[specs[cache] for cache in layer.caches] for layer in layers]
 
 
 def hybrid_block_size(caches: Sequence[Cache], layouts: Layouts, *, tp: int, block_size: int) -> int:
