@@ -74,7 +74,12 @@ def _layers(group: LayerGroup) -> str:
         return f"{group.count} layers {group.kind}"
     widths = f"K {group.k_dim}, V {group.v_dim}" if group.v_dim else f"one latent vector of {group.k_dim}"
     heads = f"{group.kv_heads} KV heads, " if group.v_dim else ""
-    return f"{group.count} layers {group.kind}: {heads}{widths}"
+    return f"{group.count} layers {group.kind}: {heads}{widths}{_reach(group)}"
+
+
+def _reach(group: LayerGroup) -> str:
+    of = {"window": "the last", "chunk": "a chunk of", "encoder": "the encoder's"}.get(group.reach or "")
+    return f", {of} {group.tokens:,} tokens" if of and group.tokens else ""
 
 
 def _memory(rank: RankBudget, budget: Budget, *, stages: int) -> Table:

@@ -44,13 +44,19 @@ _NO_LIMIT = 1 << 62
 
 
 class LayerGroup(Struct, frozen=True, kw_only=True):
-    """Layers of one kind in the model, in order of first appearance, and what each caches of a token."""
+    """Layers of one kind in the model, in order of first appearance, and what each caches of a token.
+
+    ``reach`` and ``tokens``: of which tokens, where not of all: the last so many (window), those since a multiple
+    (chunk), or those of an encoder. Layers with caches of other kinds (states, records) give no widths.
+    """
 
     kind: str
     count: int
     kv_heads: int | None = None
     k_dim: int | None = None
     v_dim: int | None = None
+    reach: str | None = None
+    tokens: int | None = None
 
 
 class ModelFacts(Struct, frozen=True, kw_only=True):
@@ -111,7 +117,7 @@ def compute(model: ModelFiles, arguments: Arguments, device: Device, *, draft: M
         weights = _with_draft(weights, _weigh(drafting, draft, settings, (len(drafting.layers),), mtp=False))
     stages = _stages(planner, shape, settings, weights)
     planned = bool(shape.layers) and all(layer.known for layer in shape.layers) and not settings.unknown
-    kv = planner.plan(stages, settings, cuda_bytes=cuda_bytes) if planned else [KvBudget()] * len(stages)
+    kv = planner.plan(stages, settings, cuda_bytes=cuda_bytes) if planned else [_bounded(shape)] * len(stages)
     terms = planner.explain(stages[0], settings, kv[0], cuda_bytes=cuda_bytes) if planned else ()
     ranks = tuple(_ranks(stages, kv, weights, settings, cuda_bytes))
     return Budget(
@@ -124,6 +130,12 @@ def compute(model: ModelFiles, arguments: Arguments, device: Device, *, draft: M
         warnings=(*model.notes, *settings.warnings, *weights.warnings, *_warnings(ranks, device, settings, cuda_bytes)),
         terms=tuple(explain(settings, weights, stages[0], kv[0], terms, cuda_bytes)),
     )
+
+
+def _bounded(shape: ModelShape) -> KvBudget:
+    """What is known of the KV of layers that are not: between which bytes a token is."""
+    bounds = shape.token_bounds
+    return KvBudget(bytes_per_token_bounds=None if bounds is None else (2 * bounds.low, 2 * bounds.high))
 
 
 def _measured(model: ModelFiles, arguments: Arguments) -> ModelFiles:
@@ -220,7 +232,15 @@ def _facts(shape: ModelShape, model: ModelFiles, parameters: int | None) -> Mode
 def _group(layer: Layer, count: int) -> LayerGroup:
     match layer.caches:
         case (Heads() as cache, *_):
-            return LayerGroup(kind=layer.kind, count=count, kv_heads=cache.heads, k_dim=cache.k_dim, v_dim=cache.v_dim)
+            return LayerGroup(
+                kind=layer.kind,
+                count=count,
+                kv_heads=cache.heads,
+                k_dim=cache.k_dim,
+                v_dim=cache.v_dim,
+                reach=None if cache.reach == "full" else cache.reach,
+                tokens=cache.tokens,
+            )
         case (Latent() as cache, *_):
             return LayerGroup(kind=layer.kind, count=count, kv_heads=1, k_dim=cache.rank + cache.rope, v_dim=0)
     return LayerGroup(kind=layer.kind, count=count)

@@ -32,10 +32,12 @@ class KvGroup(Struct, frozen=True, kw_only=True):
 class KvBudget(Struct, frozen=True, kw_only=True):
     """KV of one rank. Slopes are bytes per further token of one request; None is not known (see ``Budget.unknown``).
 
-    ``unusable_bytes`` of the pool are never a request's.
+    ``unusable_bytes`` of the pool are never a request's. ``bytes_per_token_bounds``: least and most, in 16 bit, of an
+    architecture that is not known.
     """
 
     bytes_per_token: int | float | None = None
+    bytes_per_token_bounds: tuple[int, int] | None = None
     bytes_per_token_logical: int | float | None = None
     fixed_bytes_per_request: int | None = None
     groups: tuple[KvGroup, ...] = ()

@@ -198,6 +198,17 @@ def test_a_model_that_is_not_known(tmp_path: Path) -> None:
     assert "unknown: model_type 'llama' has layers that keep the last 128 tokens only" in text
     assert "0 to 524,288 bytes a token in 16 bit (at most K and V of all 32 heads, 128 wide, in all 32 layers" in text
     assert text.endswith("Whether it fits is not known.")
+    assert _json(str(tmp_path))["ranks"][0]["kv"]["bytes_per_token_bounds"] == [0, 524_288]
+
+
+def test_layers_that_see_less_than_all_tokens() -> None:
+    """The window stands behind the widths, in text and JSON."""
+    text = _run(_config("gpt-oss-20b"), "--gpu", "h200").stdout
+    layers = _json(_config("gpt-oss-20b"))["model"]["layers"]
+
+    assert "12 layers gqa: 8 KV heads, K 64, V 64, the last 128 tokens\n" in text
+    assert "12 layers gqa: 8 KV heads, K 64, V 64\n" in text
+    assert [(layer["reach"], layer["tokens"]) for layer in layers] == [("window", 128), (None, None)]
 
 
 def test_a_model_that_does_not_fit() -> None:
