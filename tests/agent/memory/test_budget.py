@@ -23,7 +23,8 @@ def test_the_json_record_has_the_promised_shape() -> None:
 
     assert document["schema"] == "vramscope.budget/1"
     assert {"name", "model_type", "architecture", "parameters", "layers"} <= set(document["model"])
-    assert document["model"]["layers"][0] == {"kind": "gqa", "count": 32, "kv_heads": 8, "k_dim": 128, "v_dim": 128}
+    widths = {"kind": "gqa", "count": 32, "kv_heads": 8, "k_dim": 128, "v_dim": 128}
+    assert document["model"]["layers"] == (widths | {"reach": None, "tokens": None},)
     assert document["arguments"]["tp"] == {"value": 1, "source": "default"}
     assert set(document["device"]) == {"name", "total_bytes", "cuda_bytes"}
     rank = document["ranks"][0]
@@ -39,6 +40,7 @@ def test_the_json_record_has_the_promised_shape() -> None:
     } <= set(rank)
     assert set(rank["kv"]) == {
         "bytes_per_token",
+        "bytes_per_token_bounds",
         "bytes_per_token_logical",
         "fixed_bytes_per_request",
         "groups",
