@@ -81,7 +81,7 @@ class RankBudget(Struct, frozen=True, kw_only=True):
 
 
 class Budget(Struct, frozen=True, kw_only=True):
-    """The whole prediction; its JSON form is ``vramscope.budget/1``."""
+    """The whole prediction; its JSON form is ``vramscope.budget/1``. ``refused``: why the engine would not start."""
 
     schema: str = "vramscope.budget/1"
     model: ModelFacts
@@ -89,6 +89,7 @@ class Budget(Struct, frozen=True, kw_only=True):
     device: Device
     ranks: tuple[RankBudget, ...]
     fits: bool | None
+    refused: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     terms: tuple[Term, ...] = ()
@@ -126,6 +127,7 @@ def compute(model: ModelFiles, arguments: Arguments, device: Device, *, draft: M
         device=device,
         ranks=ranks,
         fits=False if settings.refused else _fits(ranks, cuda_bytes),
+        refused=settings.refused,
         unknown=(*shape.unknown, *weights.unknown, *settings.unknown, *_unknown(planned, ranks, cuda_bytes)),
         warnings=(*model.notes, *settings.warnings, *weights.warnings, *_warnings(ranks, device, settings, cuda_bytes)),
         terms=tuple(explain(settings, weights, stages[0], kv[0], terms, cuda_bytes)),

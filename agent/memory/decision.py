@@ -1,6 +1,6 @@
 """What is found out for a target before anything is said about it: deployments that fit, or how close they come."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -10,10 +10,11 @@ from agent.memory.budget import Device
 from agent.memory.fitting import Fit, Fitter, largest
 from agent.memory.layers import Heads
 from agent.memory.model_config import ModelShape, parse_model
-from agent.memory.serving import KV_CHOICES, NODE_GPUS, KvChoice, Layout, layouts
+from agent.memory.serving import KV_CHOICES, KvChoice, Layout, layouts
 from collectors.readings import ModelFiles
 
 GPU_COUNTS = (1, 2, 4, 8, 16, 32, 64)
+_LIKELY = 3  # layouts that are looked at for less than the target
 _LONG_STEP = 1024
 _SHORT_STEP = 256
 
@@ -68,18 +69,20 @@ def decide(files: ModelFiles, base: Arguments, device: Device, target: Target) -
         ValueError: arguments that don't go with the model.
     """
     search = _Search(files, base, device, target)
-    asked = search.best(target.gpus)
+    ranked = search.ranked(target.gpus)
+    asked = ranked[0]
     decision = Decision(engine=base.engine, shape=search.shape, target=target, whole=search.whole(), asked=asked)
     if asked.fits is None:
         return decision
     if asked.fits:
         return replace(decision, fewer=search.first(count for count in GPU_COUNTS if count < target.gpus))
+    likely = ranked[:_LIKELY]
     return replace(
         decision,
         formats=tuple(search.formats()),
         more=search.first(count for count in GPU_COUNTS if count > target.gpus),
-        concurrency=search.concurrency(asked),
-        context=search.context(),
+        concurrency=search.concurrency(likely),
+        context=search.context(likely),
     )
 
 
@@ -97,21 +100,13 @@ class _Search:
         """One request of full length on one rank."""
         return self._anywhere.fit(Layout(), context=self._target.context, concurrency=1, kv=kv)
 
-    def best(
-        self,
-        gpus: int,
-        *,
-        concurrency: int | None = None,
-        context: int | None = None,
-        kv: Mapping[str, str] | None = None,
-    ) -> Fit:
-        """The best layout over so many GPUs, for the target or what is given of it."""
+    def ranked(self, gpus: int, kv: Mapping[str, str] | None = None) -> list[Fit]:
+        """The target on so many GPUs, the best way first."""
         experts = any(layer.experts for layer in self.shape.layers)
-        replicated = _kv_heads(self.shape) < min(gpus, NODE_GPUS)
-        return self._fitter.best(
-            layouts(self._base.engine, gpus, replicated=replicated, experts=experts),
-            context=context or self._target.context,
-            concurrency=concurrency or self._target.concurrency,
+        return self._fitter.ranked(
+            layouts(self._base.engine, gpus, kv_heads=_kv_heads(self.shape), experts=experts),
+            context=self._target.context,
+            concurrency=self._target.concurrency,
             kv=kv,
         )
 
@@ -119,7 +114,7 @@ class _Search:
         """The first number of GPUs that the target fits on."""
         for count in counts:
             try:
-                fit = self.best(count)
+                fit = self.ranked(count)[0]
             except ValueError:  # more stages than layers
                 continue
             if fit.fits:
@@ -136,7 +131,7 @@ class _Search:
             if not heads and not kind.latent:
                 continue
             try:
-                fit, whole = self.best(target.gpus, kv=kind.arguments), self.whole(kind.arguments)
+                fit, whole = self.ranked(target.gpus, kind.arguments)[0], self.whole(kind.arguments)
             except ValueError:
                 continue
             if whole.kv_bytes is None:
@@ -145,20 +140,34 @@ class _Search:
             if fit.fits:
                 return
 
-    def concurrency(self, asked: Fit) -> Fit | None:
+    def concurrency(self, likely: Sequence[Fit]) -> Fit | None:
         """What the pools hold, where their size does not follow from the target; else the most that fits."""
-        held, gpus = asked.requests or 0, self._target.gpus
-        if 0 < held < self._target.concurrency and (fit := self.best(gpus, concurrency=held)).fits:
-            return fit
-        most = largest(self._target.concurrency, 1, lambda count: bool(self.best(gpus, concurrency=count).fits))
-        return self.best(gpus, concurrency=most) if most else None
+        context, asked = self._target.context, self._target.concurrency
+        for one in likely:
+            held = one.requests or 0
+            if 0 < held < asked and (fit := self._fitter.fit(one.layout, context=context, concurrency=held)).fits:
+                return fit
+        return self._largest(likely, asked, 1, lambda count: replace(self._target, concurrency=count))
 
-    def context(self) -> Fit | None:
+    def context(self, likely: Sequence[Fit]) -> Fit | None:
         """The longest requests that fit."""
-        gpus, asked = self._target.gpus, self._target.context
+        asked = self._target.context
         step = _LONG_STEP if asked > 8 * _LONG_STEP else _SHORT_STEP
-        most = largest(asked, step, lambda tokens: bool(self.best(gpus, context=tokens).fits))
-        return self.best(gpus, context=most) if most else None
+        return self._largest(likely, asked, step, lambda tokens: replace(self._target, context=tokens))
+
+    def _largest(self, likely: Sequence[Fit], most: int, step: int, wanted: Callable[[int], Target]) -> Fit | None:
+        """The largest that fits in any of the likely layouts."""
+        spread = [one.layout for one in likely]
+
+        def fits(size: int) -> bool:
+            asked = wanted(size)
+            return any(self._fitter.holds(one, context=asked.context, concurrency=asked.concurrency) for one in spread)
+
+        found = largest(most, step, fits)
+        if found is None:
+            return None
+        target = wanted(found)
+        return self._fitter.ranked(spread, context=target.context, concurrency=target.concurrency)[0]
 
 
 def _kv_heads(shape: ModelShape) -> int:

@@ -59,21 +59,13 @@ class Fitter:
 
     def fit(self, layout: Layout, *, context: int, concurrency: int, kv: Mapping[str, str] | None = None) -> Fit:
         """One deployment, at the engine's default share of the device or at one that leaves the headroom."""
-        share = ceil_div(concurrency, layout.replicas)
-        arguments = replace(self._base, max_model_len=context, **layout.arguments, **(kv or {}))
-        if arguments.engine == "llama_cpp":
-            arguments = replace(arguments, parallel=share)
-        first = self._measured(arguments, layout, context, concurrency)
-        widened = _widened(first, share)
-        if widened is not None:
-            first = self._measured(widened, layout, context, concurrency)
+        first = self._at_default(layout, context, concurrency, kv)
         return first if first.fits else self._with_headroom(first)
 
-    def best(
+    def ranked(
         self, layouts: Sequence[Layout], *, context: int, concurrency: int, kv: Mapping[str, str] | None = None
-    ) -> Fit:
-        """The first layout that fits, else the one that holds most requests; layouts that a model can't have are
-        left out.
+    ) -> list[Fit]:
+        """The layouts from the best on, up to the first that fits; those that a model can't have are left out.
 
         Raises:
             ValueError: none is left; the reason of the last.
@@ -86,11 +78,28 @@ class Fitter:
                 problem = error
                 continue
             if fit.fits:
-                return fit
+                return [fit]
             fits.append(fit)
         if not fits:
             raise problem
-        return max(fits, key=_rank)
+        return sorted(fits, key=_rank, reverse=True)
+
+    def holds(self, layout: Layout, *, context: int, concurrency: int) -> bool:
+        """Whether a deployment fits, without a look at what it would hold if not."""
+        first = self._at_default(layout, context, concurrency, None)
+        if first.fits is not False or first.requests is None or first.headroom_ratio is None:
+            return bool(first.fits)
+        hopeless = first.requests < concurrency and first.headroom_ratio <= HEADROOM
+        return not hopeless and bool(self._with_headroom(first).fits)
+
+    def _at_default(self, layout: Layout, context: int, concurrency: int, kv: Mapping[str, str] | None) -> Fit:
+        share = ceil_div(concurrency, layout.replicas)
+        arguments = replace(self._base, max_model_len=context, **layout.arguments, **(kv or {}))
+        if arguments.engine == "llama_cpp":
+            arguments = replace(arguments, parallel=share)
+        first = self._measured(arguments, layout, context, concurrency)
+        widened = _widened(first, share)
+        return first if widened is None else self._measured(widened, layout, context, concurrency)
 
     def _measured(self, arguments: Arguments, layout: Layout, context: int, concurrency: int) -> Fit:
         budget = compute(self._files, arguments, self._device)
@@ -151,9 +160,10 @@ def _widened(fit: Fit, share: int) -> Arguments | None:
     return replace(fit.arguments, **changed) if changed else None
 
 
-def _rank(fit: Fit) -> tuple[bool, bool, int]:
-    """Holds anything; needs no pipeline where its GPUs are few; holds most."""
-    return bool(fit.requests), fit.arguments.pp in (None, 1) or fit.layout.gpus > NODE_GPUS, fit.requests or 0
+def _rank(fit: Fit) -> tuple[bool, bool, bool, int]:
+    """The engine starts; it holds anything; it needs no pipeline where its GPUs are few; it holds most."""
+    alone = fit.arguments.pp in (None, 1) or fit.layout.gpus > NODE_GPUS
+    return not fit.budget.refused, bool(fit.requests), alone, fit.requests or 0
 
 
 def _most(values: Iterator[int | None]) -> int | None:

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from agent.memory.decision import GPU_COUNTS, Decision
 from agent.memory.fitting import HEADROOM, Fit
+from agent.memory.layers import Heads
 from agent.memory.model_config import ModelShape
 from agent.memory.serving import CONTEXT_SHIFT, NODE_GPUS
 from agent.memory.units import size_text
@@ -93,17 +94,30 @@ def _verdict(fit: Fit) -> str:
 
 
 def _architecture(decision: Decision) -> Rung:
-    kinds = ", ".join(f"{group.count} x {group.kind}" for group in decision.whole.budget.model.layers)
     kept, plain = decision.whole.kv_bytes, _plain_bytes(decision.shape, decision.target.context)
+    kinds = ", ".join(f"{count} x {name}" for name, count in _kinds(decision.shape).items())
     if kept is None or plain is None:
         return Rung(rung="architecture", finding=f"{kinds}: what it saves is not known")
-    times = f", {plain / kept:.1f} times as much" if plain > kept else ""
+    finding = f"{kinds}: {size_text(kept)} a request"
+    if plain <= kept:
+        return Rung(rung="architecture", finding=finding, bytes=kept)
     return Rung(
         rung="architecture",
-        finding=f"{kinds}: {size_text(kept)} a request; multi-head attention would keep {size_text(plain)}{times}",
+        finding=f"{finding}; multi-head attention would keep {size_text(plain)}, {plain / kept:.1f} times as much",
         bytes=kept,
         saves_bytes=plain - kept,
     )
+
+
+def _kinds(shape: ModelShape) -> dict[str, int]:
+    """Layers that keep something, or share what another keeps, by kind and reach."""
+    kinds: dict[str, int] = {}
+    for layer in shape.layers:
+        if layer.caches or layer.kind == "shared":
+            local = next((one for one in layer.caches if isinstance(one, Heads) and one.tokens), None)
+            name = f"{layer.kind} ({local.reach} {local.tokens:,})" if local else layer.kind
+            kinds[name] = kinds.get(name, 0) + 1
+    return kinds
 
 
 def _formats(decision: Decision) -> Iterator[Rung]:
@@ -183,9 +197,9 @@ def _room(fit: Fit) -> str:
 
 
 def _plain_bytes(shape: ModelShape, context: int) -> int | None:
-    """KV of one request if every layer were multi-head attention with the model's heads, in 16 bit."""
+    """KV of one request if each of these layers were multi-head attention with the model's heads, in 16 bit."""
     decoder = shape.decoder
     if decoder is None:
         return None
     v_dim = decoder.mla.v if decoder.mla else decoder.head_dim
-    return len(shape.layers) * decoder.heads * (decoder.head_dim + v_dim) * 2 * context
+    return sum(_kinds(shape).values()) * decoder.heads * (decoder.head_dim + v_dim) * 2 * context

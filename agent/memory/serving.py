@@ -48,20 +48,20 @@ class Layout(Struct, frozen=True, kw_only=True):
     replicas: int = 1
 
 
-def layouts(engine: str, gpus: int, *, replicated: bool, experts: bool) -> tuple[Layout, ...]:
+def layouts(engine: str, gpus: int, *, kv_heads: int, experts: bool) -> tuple[Layout, ...]:
     """Ways to use all these GPUs, to be tried in this order.
 
-    Tensor parallelism within a node first; where it replicates KV (``replicated``), attention on each data-parallel
-    rank by itself, and the context split over ranks; then pipeline stages. llama.cpp splits by layers.
+    Tensor parallelism within a node first; where it replicates KV for want of ``kv_heads``, attention on each
+    data-parallel rank by itself, and the context split over ranks; then pipeline stages. llama.cpp splits by layers.
     """
     if engine == "llama_cpp":
         return (Layout(arguments={"pp": gpus} if gpus > 1 else {}, gpus=gpus),)
     widths = [width for width in range(min(gpus, NODE_GPUS), 0, -1) if gpus % width == 0]
     found = [Layout(arguments=_sizes(tp=gpus), gpus=gpus)] if gpus <= NODE_GPUS else []
-    if replicated:
+    if kv_heads < min(gpus, NODE_GPUS):
         found += [_replicas(engine, gpus, gpus // width, experts=experts) for width in widths if width < gpus]
-        if engine == "vllm" and 1 < gpus <= NODE_GPUS:
-            found.append(Layout(arguments=_sizes(tp=gpus, dcp=gpus), gpus=gpus))
+        if engine == "vllm" and gpus <= NODE_GPUS and gpus % kv_heads == 0:
+            found.append(Layout(arguments=_sizes(tp=gpus, dcp=gpus // kv_heads), gpus=gpus))
     found += [Layout(arguments=_sizes(tp=width, pp=gpus // width), gpus=gpus) for width in widths if width < gpus]
     return tuple(found)
 

@@ -40,20 +40,33 @@ def test_flags(arguments: Arguments, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("engine", "gpus", "replicated", "expected"),
+    ("engine", "gpus", "kv_heads", "expected"),
     [
-        ("vllm", 1, True, [{}]),
-        ("vllm", 2, False, [{"tp": 2}, {"pp": 2}]),
-        ("vllm", 6, False, [{"tp": 6}, {"tp": 3, "pp": 2}, {"tp": 2, "pp": 3}, {"pp": 6}]),
-        ("vllm", 2, True, [{"tp": 2}, {"dp": 2, "ep": True}, {"tp": 2, "dcp": 2}, {"pp": 2}]),
-        ("vllm", 16, False, [{"tp": 8, "pp": 2}, {"tp": 4, "pp": 4}, {"tp": 2, "pp": 8}, {"pp": 16}]),
-        ("sglang", 2, True, [{"tp": 2}, {"tp": 2, "dp": 2, "dp_attention": True}, {"pp": 2}]),
-        ("llama_cpp", 4, False, [{"pp": 4}]),
+        ("vllm", 1, 1, [{}]),
+        ("vllm", 2, 8, [{"tp": 2}, {"pp": 2}]),
+        ("vllm", 6, 8, [{"tp": 6}, {"tp": 3, "pp": 2}, {"tp": 2, "pp": 3}, {"pp": 6}]),
+        ("vllm", 2, 1, [{"tp": 2}, {"dp": 2, "ep": True}, {"tp": 2, "dcp": 2}, {"pp": 2}]),
+        (
+            "vllm",
+            4,
+            2,
+            [
+                {"tp": 4},
+                {"tp": 2, "dp": 2, "ep": True},
+                {"dp": 4, "ep": True},
+                {"tp": 4, "dcp": 2},
+                {"tp": 2, "pp": 2},
+                {"pp": 4},
+            ],
+        ),
+        ("vllm", 16, 8, [{"tp": 8, "pp": 2}, {"tp": 4, "pp": 4}, {"tp": 2, "pp": 8}, {"pp": 16}]),
+        ("sglang", 2, 1, [{"tp": 2}, {"tp": 2, "dp": 2, "dp_attention": True}, {"pp": 2}]),
+        ("llama_cpp", 4, 8, [{"pp": 4}]),
     ],
 )
-def test_layouts(engine: str, gpus: int, replicated: bool, expected: list[dict[str, Any]]) -> None:
+def test_layouts(engine: str, gpus: int, kv_heads: int, expected: list[dict[str, Any]]) -> None:
     """Tensor parallelism within a node first; what divides a replicated KV next; pipeline stages last."""
-    found = layouts(engine, gpus, replicated=replicated, experts=True)
+    found = layouts(engine, gpus, kv_heads=kv_heads, experts=True)
 
     assert [layout.arguments for layout in found] == expected
     assert {layout.gpus for layout in found} == {gpus}
