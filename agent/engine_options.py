@@ -16,7 +16,7 @@ from collectors.readings import ModelFiles
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
-TITLES = {"vllm": "vLLM", "sglang": "SGLang", "llama_cpp": "llama.cpp"}
+TITLES = {"vllm": "vLLM", "sglang": "SGLang", "llama_cpp": "llama.cpp", "ollama": "Ollama"}
 BLOCK_MULTIPLES = {"vllm": 16}  # of every CUDA attention backend's kernel blocks (v1/attention/backends)
 _VERSION = re.compile(r"v?\d{1,9}\.\d{1,9}([.+\-_a-z0-9]*)|b\d{1,9}", re.A)
 

@@ -19,10 +19,9 @@ from agent.engine_options import (
     with_cuda_bytes,
 )
 from agent.errors import InputError
-from agent.memory.arguments import ENGINES
 from agent.memory.gpus import find_gpus
 from agent.memory.plan import Choice, Plan, Rung, Target, plan
-from agent.memory.serving import COMMANDS
+from agent.memory.serving import COMMANDS, ENGINES
 from agent.memory.units import parse_count
 from agent.model_source import model_options, open_model
 
@@ -66,7 +65,10 @@ def plan_command(
 
     Example: vramscope plan /models/llama-3.1-70b --gpu h100x8 --context 128K --concurrency 16
     """
-    base = read_arguments(flags, engine=engine or _engine_of(model))
+    name = engine or _engine_of(model)
+    if name not in ENGINES:
+        raise InputError(f"--engine: expected one of {', '.join(ENGINES)}, got {name[:60]!r}")
+    base = read_arguments(flags, engine=name)
     try:
         device, count = find_gpus(gpu)
     except ValueError as error:
@@ -82,9 +84,9 @@ def plan_command(
         _print(decided, model)
 
 
-def _engine_of(model: str) -> str | None:
+def _engine_of(model: str) -> str:
     """A GGUF file is llama.cpp's."""
-    return "llama_cpp" if model.endswith(".gguf") and "llama_cpp" in ENGINES else None
+    return "llama_cpp" if model.endswith(".gguf") else "vllm"
 
 
 def _count(option: str, text: str) -> int:

@@ -16,10 +16,11 @@ import msgspec
 import psutil
 from prometheus_client.parser import text_string_to_metric_families
 
-from agent.memory.arguments import ENGINES, Arguments
+from agent.memory.arguments import Arguments
 from agent.memory.budget import compute
 from agent.memory.gpus import find_gpus
 from agent.memory.plan import Target, plan
+from agent.memory.serving import ENGINES
 from benchmarks import peer
 from benchmarks.costs import Family, cpu_share
 from benchmarks.hot import Timings

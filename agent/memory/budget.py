@@ -16,7 +16,6 @@ from agent.memory.checkpoint import Loads
 from agent.memory.explain import explain
 from agent.memory.kv_cache import KvBudget, KvGroup
 from agent.memory.layers import Heads, Latent, Layer
-from agent.memory.matrices import rank_shard
 from agent.memory.model_config import ModelShape, parse_model
 from agent.memory.planners.planner import Device, Planner, Settings, Stage
 from agent.memory.planners.registry import PLANNERS
@@ -152,7 +151,7 @@ def _weigh(shape: ModelShape, model: ModelFiles, settings: Settings, stages: tup
     return weigh(
         shape,
         model,
-        shard=rank_shard(tp=settings.tp, dp=settings.dp),
+        shard=settings.shard,
         stages=stages,
         dtype=settings.dtype,
         quantization=settings.quantization,

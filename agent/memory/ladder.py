@@ -192,8 +192,10 @@ def _room(fit: Fit) -> str:
     if fit.requests is None or fit.headroom_ratio is None:
         return "its room is not known"
     of = f" of {fit.concurrency:,}" if fit.requests < fit.concurrency else ""
-    short = "" if fit.headroom_ratio >= HEADROOM else f", under the least of {HEADROOM:.0%}"
-    return f"room for {fit.requests:,}{of}, headroom {percent(fit.headroom_ratio)}{short}"
+    headroom = f"headroom {percent(fit.headroom_ratio)}"
+    if fit.headroom_ratio < HEADROOM:
+        return f"{headroom} with room for {fit.requests:,}{of}, {percent(HEADROOM)} is the least"
+    return f"room for {fit.requests:,}{of}, {headroom}"
 
 
 def _plain_bytes(shape: ModelShape, context: int) -> int | None:

@@ -14,7 +14,7 @@ from agent.memory.arguments import Arguments
 
 EVALUATE = "evaluate on your own long contexts before you rely on it"
 _FP8 = f"FP8: mostly close to 16 bit, K is more sensitive than V; {EVALUATE}"
-_INT8 = f"INT8: close to 16 bit with a scale for each token and head, K is more sensitive than V; {EVALUATE}"
+_INT8 = f"INT8: close to 16 bit with many scales, K is more sensitive than V; {EVALUATE}"
 _MIXED = f"K in 8 bits, V in 4: 4-bit V costs less than 4-bit K; {EVALUATE}"
 _INT4 = f"4 bits: loss is measurable, first of all through K and on long contexts; {EVALUATE}"
 
@@ -138,6 +138,9 @@ _FLAGS: dict[str, dict[str, str]] = {
         "kv_cache_dtype_v": "--cache-type-v",
     },
 }
+
+
+ENGINES = tuple(_FLAGS)
 
 
 def flags_text(arguments: Arguments) -> str:

@@ -99,7 +99,7 @@ def test_a_model_that_is_not_known(tmp_path: Path) -> None:
         (_target(gpu="h100x0"), "--gpu: expected 1 to 1024 GPUs, got 'h100x0'"),
         (_target(context="long"), "--context: expected an integer from 1 to 2147483648, got 'long'"),
         (_target(concurrency="0"), "--concurrency: expected an integer from 1 to 1048576, got '0'"),
-        ((*_target(), "--engine", "none"), "engine 'none' has no planner; expected one of "),
+        ((*_target(), "--engine", "none"), "--engine: expected one of vllm, sglang, llama_cpp, got 'none'"),
         ((*_target(), "--block-size", "7"), "argument '--block-size': vLLM takes multiples of 16, got 7"),
         ((*_target(), "--cuda-bytes", "99999999999"), "--cuda-bytes: expected at most the device's 85520809984 bytes"),
         (("--gpu", "h100"), "Missing option '--context'"),

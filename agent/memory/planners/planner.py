@@ -13,6 +13,7 @@ from agent.memory.arguments import Arguments, Resolved, Source
 from agent.memory.kv_cache import KvBudget, stage_layers
 from agent.memory.kv_formats import ALIASES
 from agent.memory.layers import Layer
+from agent.memory.matrices import Shard, rank_shard
 from agent.memory.model_config import Decoder, ModelShape
 from agent.memory.runtime import RuntimeBudget
 from agent.memory.units import Term
@@ -39,6 +40,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     Attributes:
         stages: layers of each pipeline stage.
         dtype: of weights that are not quantised, as the engine holds them.
+        ep: experts whole on ranks.
         resolved: the values with their sources, for the record.
         refused: why the engine would not start like this; each is a warning too.
         unknown: why no KV can be planned; ``plan`` is not called then.
@@ -53,9 +55,15 @@ class Settings(Struct, frozen=True, kw_only=True):
     quantization: str | None
     max_model_len: int
     resolved: dict[str, Resolved]
+    ep: bool = False
     refused: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
+
+    @property
+    def shard(self) -> Shard:
+        """What one rank keeps of the weights."""
+        return rank_shard(tp=self.tp, dp=self.dp, whole_experts=self.ep)
 
     @property
     def pool_given(self) -> bool:

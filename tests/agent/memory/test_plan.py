@@ -12,6 +12,7 @@ from agent.memory.budget import Device, compute
 from agent.memory.fitting import HEADROOM, largest
 from agent.memory.gpus import find_gpus
 from agent.memory.plan import Choice, Plan, Rung, Target, plan
+from agent.memory.serving import ENGINES
 from collectors.readings import ModelFiles
 from tests.agent.memory.models import GIB, config
 
@@ -26,7 +27,8 @@ def files(name: str) -> ModelFiles:
 def planned(name: str, gpu: str, context: int, concurrency: int, /, **base: object) -> Plan:
     device, gpus = find_gpus(gpu)
     target = Target(gpus=gpus, context=context, concurrency=concurrency)
-    return plan(files(name), from_flags(base, engine="vllm"), device, target)
+    engine = str(base.pop("engine", "vllm"))
+    return plan(files(name), from_flags(base, engine=engine), device, target)
 
 
 def rungs(decided: Plan, name: str) -> list[Rung]:
@@ -164,7 +166,10 @@ def test_largest(most: int, step: int, limit: int, expected: int | None) -> None
     assert largest(most, step, lambda count: count <= limit) == expected
 
 
-MODELS = ("llama-3.1-8b", "llama-3.1-70b", "qwen3-30b-a3b", "deepseek-v2-lite", "deepseek-v3")
+MODELS = (
+    *("llama-3.1-8b", "llama-3.1-70b", "qwen3-30b-a3b", "deepseek-v2-lite", "deepseek-v3"),
+    *("gpt-oss-120b", "gemma-3-27b", "qwen3.5-35b-a3b", "deepseek-v4-flash", "nemotron-3-nano-30b-a3b"),
+)
 TARGETS = {
     "name": st.sampled_from(MODELS),
     "context": st.integers(512, 160_000),
@@ -172,13 +177,21 @@ TARGETS = {
 }
 
 
+ELSEWHERE = ("--gpu-layers", "--split-mode", "--flash-attn")
+
+
 def put_back(name: str, choice: Choice, device: Device) -> None:
-    """The flags of a choice, read as vLLM's, make a budget that holds its target with the headroom."""
+    """The flags of a choice, read as its engine's, make a budget that holds its target with the headroom.
+
+    llama.cpp spreads layers over the GPUs it sees, and what is not about memory is left out.
+    """
     words = shlex.split(choice.engine_flags)
     flags: dict[str, object] = {}
     for word, after in zip(words, [*words[1:], "--"], strict=True):
         if word.startswith("--"):
             flags[word] = True if after.startswith("--") else after
+    if choice.engine == "llama_cpp":
+        flags = {name: value for name, value in flags.items() if name not in ELSEWHERE} | {"pp": choice.pp}
     budget = compute(files(name), from_flags(flags, engine=choice.engine), device)
 
     held = min(int(rank.kv.max_concurrency or 0) for rank in budget.ranks) * choice.dp
@@ -188,13 +201,15 @@ def put_back(name: str, choice: Choice, device: Device) -> None:
     assert headroom >= HEADROOM
 
 
-@given(**TARGETS, gpu=st.sampled_from(("h100", "h100x2", "h200x8", "l40s", "rtx4090x2")))
-@settings(max_examples=25, deadline=None)
-def test_flags_put_back_fit(name: str, context: int, concurrency: int, gpu: str) -> None:
-    """Every choice is a promise that the budget keeps."""
+@given(
+    **TARGETS, gpu=st.sampled_from(("h100", "h100x2", "h200x8", "l40s", "rtx4090x2")), engine=st.sampled_from(ENGINES)
+)
+@settings(max_examples=40, deadline=None)
+def test_flags_put_back_fit(name: str, context: int, concurrency: int, gpu: str, engine: str) -> None:
+    """Every choice is a promise that the budget keeps, in each engine's own flags."""
     device, _ = find_gpus(gpu)
 
-    for choice in planned(name, gpu, context, concurrency).choices:
+    for choice in planned(name, gpu, context, concurrency, engine=engine).choices:
         put_back(name, choice, device)
 
 

@@ -12,6 +12,7 @@ from agent.memory.arguments import Arguments, Source
 from agent.memory.kv_cache import Layouts
 from agent.memory.kv_formats import FORMATS, kv_format
 from agent.memory.layers import Cache, Compressor, Heads, IndexKeys, Latent, Record, State
+from agent.memory.matrices import Shard, rank_shard
 from agent.memory.model_config import ModelShape
 from agent.memory.planners import planner
 from agent.memory.planners.planner import Device, Picker, split_stages
@@ -78,6 +79,11 @@ class Settings(planner.Settings, frozen=True, kw_only=True):
     kv_pool_bytes: int | None
 
     @property
+    def shard(self) -> Shard:
+        """Experts and MLPs over all ranks, attention over those of one replica; more servers are copies."""
+        return replace(rank_shard(tp=self.tp, dp=1, whole_experts=self.ep), attention=self.attention_tp)
+
+    @property
     def pool_given(self) -> bool:
         return self.max_total_tokens is not None or self.kv_pool_bytes is not None
 
@@ -105,6 +111,7 @@ def resolve(arguments: Arguments, shape: ModelShape, device: Device, *, draft: M
         tp=tp,
         pp=pp,
         dp=dp,
+        ep=pick("ep", False),
         stages=split_stages(pick.if_given("pp_layers", arguments.pp_layers), len(shape.layers), pp),
         dtype=dtype,
         quantization=pick.if_given("quantization", arguments.quantization),

@@ -88,6 +88,7 @@ def resolve(arguments: Arguments, shape: ModelShape, device: Device, *, draft: M
         tp=pick("tp", 1),
         pp=pp,
         dp=pick("dp", 1),
+        ep=pick("ep", False),
         stages=stages,
         dtype=dtype,
         kv_cache_dtype=kv_cache_dtype,
