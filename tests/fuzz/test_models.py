@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from agent.memory.arguments import Arguments
 from agent.memory.budget import Device, compute
+from agent.memory.planners.registry import PLANNERS
 from collectors.errors import CollectorError
 from collectors.model_files import read_model
 from collectors.readings import ModelFiles
@@ -22,10 +23,11 @@ CONFIGS = [json.loads(path.read_text("utf-8")) for path in sorted((FIXTURES / "m
 H100 = Device(name="NVIDIA H100 80GB HBM3", total_bytes=85_520_809_984, cuda_bytes=85_018_542_080)
 arguments = st.builds(
     Arguments,
+    engine=st.sampled_from(tuple(PLANNERS)),
     tp=st.sampled_from((None, 1, 2, 8, 7)),
     pp=st.sampled_from((None, 1, 2, 5)),
     dp=st.sampled_from((None, 1, 4)),
-    kv_cache_dtype=st.sampled_from((None, "auto", "fp8", "fp8_ds_mla", "nonsense")),
+    kv_cache_dtype=st.sampled_from((None, "auto", "fp8", "fp8_ds_mla", "nvfp4_ds_mla", "q8_0", "nonsense")),
     max_model_len=st.sampled_from((None, 1, 4096, 1 << 31)),
     gpu_memory_utilization=st.sampled_from((None, 0.01, 0.9, 1.0)),
     num_gpu_blocks=st.sampled_from((None, 1, 1 << 40)),
@@ -48,7 +50,12 @@ def weight_file(header: bytes, length: int | None = None, data: bytes = DATA) ->
 RIGHT = weight_file(json.dumps(HEADER).encode())
 
 
-@tried(damaged_json(CONFIGS) | st.dictionaries(st.text(max_size=8), json_values, max_size=4), arguments, briefly=60)
+@tried(
+    damaged_json(CONFIGS) | st.dictionaries(st.text(max_size=8), json_values, max_size=4),
+    arguments,
+    briefly=60,
+    at_length=100_000,
+)
 def test_any_config_has_a_budget_or_a_reason(config: dict[str, object], given: Arguments) -> None:
     """The numbers of a budget are never below zero, and no absurd size keeps the agent busy."""
     assume(isinstance(config, dict))

@@ -47,3 +47,8 @@ class Family(Struct, frozen=True, kw_only=True):
     router_bias: Mapping[str, object] = {}  # config entries under which the router has one
     shared_gate: bool = False
     tied: bool = False  # class default
+
+
+def experts_alone(fields: Fields) -> Derived:
+    """Where every layer has experts, no width of dense ones is given."""
+    return {"intermediate_size": fields.values.get("intermediate_size", fields.values.get("moe_intermediate_size"))}

@@ -1,7 +1,7 @@
 """Models in which most layers keep a recurrent state and few attend."""
 
 from agent.memory.families.attention import heads, latent
-from agent.memory.families.family import Derived, Family
+from agent.memory.families.family import Derived, Family, experts_alone
 from agent.memory.families.patterns import FULL, LINEAR, all_linear, chosen, every, flagged, kimi, named, periodic
 from agent.memory.families.recurrent import gated_delta_net, kda, lightning, mamba1, mamba2
 from agent.memory.fields import Fields, ModelConfigError
@@ -53,11 +53,6 @@ def _kimi(fields: Fields) -> Derived:
     return {name: linear.get(own, fields.values.get(name)) for name, own in names.items()}
 
 
-def _dense_by_experts(fields: Fields) -> Derived:
-    """Where every layer has experts there is no width of dense ones."""
-    return {"intermediate_size": fields.values.get("intermediate_size", fields.values.get("moe_intermediate_size"))}
-
-
 _GDN = {FULL: heads, LINEAR: gated_delta_net}
 _GDN_KEYS = ("layer_types", "linear_num_value_heads")
 _GDN_DEFAULTS = {
@@ -75,7 +70,7 @@ _QWEN3_5 = Family(
     mtp=(FULL,),
     reads=_GDN_KEYS,
     class_defaults=_GDN_DEFAULTS,
-    derive=_dense_by_experts,
+    derive=experts_alone,
     gated=True,
     qk_norm="head",
     shared_gate=True,

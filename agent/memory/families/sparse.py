@@ -12,7 +12,7 @@ from agent.memory.families.attention import (
     whole_source,
     window_record,
 )
-from agent.memory.families.family import Derived, Family
+from agent.memory.families.family import Derived, Family, experts_alone
 from agent.memory.families.patterns import (
     FULL,
     INDEXED,
@@ -24,11 +24,6 @@ from agent.memory.families.patterns import (
     sources,
 )
 from agent.memory.fields import Fields
-
-
-def _all_experts(fields: Fields) -> Derived:
-    """No layer is dense, and the shared expert is as wide as the others."""
-    return {"intermediate_size": fields.values.get("intermediate_size", fields.values.get("moe_intermediate_size"))}
 
 
 def _minimax_m3(fields: Fields) -> Derived:
@@ -63,7 +58,7 @@ _V41 = Family(
     kinds={"0": window_record, "1": whole_source, "2": compressed_source},
     mtp=("0",),
     reads=(*_INDEXER, "sliding_window", "compress_ratios", "kv_source_layer_ids"),
-    derive=_all_experts,
+    derive=experts_alone,
     counted=False,
 )
 _MINIMAX_M3 = Family(
@@ -86,7 +81,7 @@ ROWS: dict[str, Family] = {
         kinds={"0": window_record, "1": window_record, "4": compressed_sparse, "128": heavily_compressed},
         mtp=("0",),
         reads=(*_INDEXER, "sliding_window", "compress_ratios"),
-        derive=_all_experts,
+        derive=experts_alone,
         matrices="compressed",
     ),
     "deepseek_v41": _V41,
