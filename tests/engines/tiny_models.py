@@ -85,6 +85,25 @@ MLA: dict[str, Any] = _COMMON | {
 }
 
 
+GEMMA3: dict[str, Any] = _COMMON | {
+    "architectures": ["Gemma3ForCausalLM"],
+    "model_type": "gemma3_text",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "query_pre_attn_scalar": 32,
+    "sliding_window": 512,
+    "layer_types": ["sliding_attention"] * 5 + ["full_attention"],
+    "rope_theta": 1000000.0,
+    "rope_local_base_freq": 10000.0,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "tie_word_embeddings": True,
+}
+
+
 def make_llama(directory: Path) -> TinyModel:
     """Two layers with grouped-query attention: K and V x 2 layers x 2 heads x 32 x 2 bytes = 512 bytes a token."""
     return _make(directory, LLAMA, _llama_shapes(LLAMA), kv_bytes_per_token=2 * 2 * 2 * 32 * BF16_BYTES)
@@ -93,6 +112,11 @@ def make_llama(directory: Path) -> TinyModel:
 def make_mla(directory: Path) -> TinyModel:
     """Three layers with DeepSeek's latent attention: 3 layers x (512 + 64) x 2 bytes = 3,456 bytes a token."""
     return _make(directory, MLA, _mla_shapes(MLA), kv_bytes_per_token=3 * (512 + 64) * BF16_BYTES)
+
+
+def make_gemma3(directory: Path) -> TinyModel:
+    """Five layers with a window and one without: of that one K and V x 2 heads x 32 x 2 bytes = 256 bytes a token."""
+    return _make(directory, GEMMA3, _gemma3_shapes(GEMMA3), kv_bytes_per_token=2 * 2 * 32 * BF16_BYTES)
 
 
 def _make(directory: Path, config: dict[str, Any], shapes: Shapes, *, kv_bytes_per_token: int) -> TinyModel:
@@ -113,6 +137,18 @@ def _llama_shapes(config: dict[str, Any]) -> Shapes:
         "o_proj": (hidden, q),
     }
     return _decoder_shapes(config, attention)
+
+
+def _gemma3_shapes(config: dict[str, Any]) -> Shapes:
+    """Norms of each head's q and k, and two more of the feed-forward part; the head is the embedding."""
+    hidden, head_dim = config["hidden_size"], config["head_dim"]
+    shapes = _llama_shapes(config)
+    del shapes["lm_head.weight"]
+    for index in range(config["num_hidden_layers"]):
+        layer = f"model.layers.{index}"
+        shapes |= {f"{layer}.self_attn.{side}_norm.weight": (head_dim,) for side in ("q", "k")}
+        shapes |= {f"{layer}.{when}_feedforward_layernorm.weight": (hidden,) for when in ("pre", "post")}
+    return shapes
 
 
 def _mla_shapes(config: dict[str, Any]) -> Shapes:
@@ -224,7 +260,7 @@ def _write_json(path: Path, value: dict[str, Any]) -> None:
 
 def main(arguments: list[str]) -> int:
     directory = Path(arguments[0])
-    for name, make in (("llama", make_llama), ("mla", make_mla)):
+    for name, make in (("llama", make_llama), ("mla", make_mla), ("gemma3", make_gemma3)):
         model = make(directory / name)
         print(f"{model.path}: {model.tensor_bytes} tensor bytes, {model.kv_bytes_per_token} KV bytes per token")
     return 0

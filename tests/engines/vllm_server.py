@@ -16,6 +16,7 @@ from typing import Self
 
 import httpx
 import psutil
+from msgspec import Struct
 from prometheus_client.parser import text_string_to_metric_families
 
 BLOCKS = 100
@@ -32,6 +33,13 @@ Labels = dict[str, str]
 
 class ServerFailed(Exception):
     """The server ended or did not get ready in time; the message has the first error of its log."""
+
+
+class Planned(Struct, frozen=True, kw_only=True):
+    """What the engine planned, from its log."""
+
+    tokens: int
+    concurrency: float
 
 
 class Scrape:
@@ -220,6 +228,12 @@ class VllmServer:
         url = self.url + "/v1/completions"
         answer = httpx.post(url, json=body, timeout=600, trust_env=False).raise_for_status().json()
         return int(answer["usage"]["completion_tokens"])
+
+    def planned(self) -> Planned:
+        line = r"KV cache size: ([\d,]+) tokens, Maximum concurrency for [\d,]+ tokens per request: ([\d.]+)x"
+        found = re.search(line, self.log_text())
+        assert found is not None, self.log
+        return Planned(tokens=int(found[1].replace(",", "")), concurrency=float(found[2]))
 
     def log_text(self) -> str:
         return self.log.read_text(encoding="utf-8", errors="replace")

@@ -46,7 +46,7 @@ def caches(layers: Sequence[Layer], settings: Settings) -> tuple[Cells, Cells, C
     full = [cache for cache in _all(layers) if not isinstance(cache, State) and not _window(cache, settings)]
     kind = "mla" if any(isinstance(cache, Latent) for cache in full) else "full"
     return (
-        Cells(kind=kind, cells=settings.max_model_len, sizes=tuple(_cell(cache, settings) for cache in full)),
+        Cells(kind=kind, cells=settings.cells, sizes=tuple(_cell(cache, settings) for cache in full)),
         Cells(
             kind="window",
             cells=window_cells(window, settings),
@@ -73,7 +73,8 @@ def runtime(decoder: Decoder, layers: tuple[Layer, ...], settings: Settings) -> 
     full, window, _ = caches(layers, settings)
     cells = (full.cells if full.sizes else 0) + (window.cells if window.sizes else 0)
     mask = settings.ubatch * cells * _MASK_BYTES
-    step = settings.ubatch * (4 * decoder.hidden + 2 * decoder.intermediate) * _FLOAT_BYTES
+    channels = max((cache.conv_channels for cache in _all(layers) if isinstance(cache, State)), default=0)
+    step = settings.ubatch * (4 * decoder.hidden + 2 * decoder.intermediate + 5 * channels) * _FLOAT_BYTES
     logits = settings.ubatch * decoder.vocabulary * _FLOAT_BYTES
     heads = settings.ubatch * decoder.heads * (decoder.mla.kv_rank + decoder.mla.rope) if decoder.mla else 0
     return RuntimeBudget(
@@ -82,8 +83,8 @@ def runtime(decoder: Decoder, layers: tuple[Layer, ...], settings: Settings) -> 
             likely=mask + step + 2 * heads * _FLOAT_BYTES,
             high=2 * (mask + step) + logits + 4 * heads * _FLOAT_BYTES,
             source=(
-                f"compute buffer: {settings.ubatch:,} tokens x ({cells:,} cells x 2 B mask + (4 x {decoder.hidden:,} "
-                f"+ 2 x {decoder.intermediate:,}) x 4 B), fits of tiny models; high: twice that and logits"
+                f"compute buffer: {settings.ubatch:,} tokens x ({cells:,} cells x 2 B mask + (4 x {decoder.hidden:,} + "
+                f"2 x {decoder.intermediate:,} + 5 x {channels:,}) x 4 B), a fit; high: twice, and logits"
             ),
         ),
         cuda_graphs=Range(low=0, likely=0, high=64 * MIB, source="graphs of single steps; no size is published"),
@@ -96,16 +97,15 @@ def _budget(layers: Sequence[Layer], settings: Settings) -> KvBudget:
     full, window, state = caches(layers, settings)
     own_window = ceil_div(settings.streams * window.cells, settings.slots)
     fixed = own_window * window.cell_bytes + state.cell_bytes
-    cells = settings.streams * settings.max_model_len
     return KvBudget(
         bytes_per_token=full.cell_bytes,
         bytes_per_token_logical=full.cell_bytes,
         fixed_bytes_per_request=fixed,
         groups=tuple(_groups(full, window, state)),
         bytes_per_block=full.cell_bytes,
-        blocks=cells,
+        blocks=settings.streams * settings.cells,
         pool_bytes=settings.streams * sum(cache.cells * cache.cell_bytes for cache in (full, window)),
-        pool_tokens=cells,
+        pool_tokens=settings.streams * settings.max_model_len,
         request_bytes=settings.max_model_len * full.cell_bytes + fixed,
         max_concurrency=float(settings.streams),
         state_bytes=settings.slots * state.cell_bytes,

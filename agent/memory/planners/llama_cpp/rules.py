@@ -17,12 +17,14 @@ class Rules(Struct, frozen=True, kw_only=True):
 
     since: int
     latent_values: bool = False  # MLA stores its latent again as V
+    hybrid_cells_of_all: bool = False  # beside recurrent states, each slot's cache is as long as the context of all
     context_of_each: bool = True  # a context nobody gave is that of each slot, not of all together
 
 
 RULES = (
-    Rules(since=7079, latent_values=True, context_of_each=False),
-    Rules(since=7964, context_of_each=False),  # 7827 still had the V
+    Rules(since=7079, latent_values=True, hybrid_cells_of_all=True, context_of_each=False),
+    Rules(since=7964, hybrid_cells_of_all=True, context_of_each=False),  # 7827 still had the V
+    Rules(since=8156, context_of_each=False),
     Rules(since=11_063),  # 10566 still shared the context
 )
 

@@ -40,6 +40,7 @@ class Settings(planner.Settings, frozen=True, kw_only=True):
     Attributes:
         slots: requests at a time.
         streams: caches: one for each slot, or one for all where it is unified.
+        cells: tokens that the full cache of a stream has room for.
         windows: whether layers with a window keep that alone.
     """
 
@@ -47,6 +48,7 @@ class Settings(planner.Settings, frozen=True, kw_only=True):
     kv: KvFormat
     slots: int
     streams: int
+    cells: int
     ubatch: int
     swa_full: bool
     windows: bool
@@ -74,6 +76,8 @@ def resolve(arguments: Arguments, shape: ModelShape, device: Device, *, draft: M
     names = [_cache_type(pick, name, arguments.kv_cache_dtype) for name in ("kv_cache_dtype_k", "kv_cache_dtype_v")]
     k, v = (kv_format(name) or FORMATS["f16"] for name in names)
     pp = pick("pp", 1)
+    length = padded(context // streams)
+    whole = rules.hybrid_cells_of_all and any(isinstance(cache, State) for cache in _caches(shape))
     settings = Settings(
         rules=rules,
         version=version,
@@ -83,10 +87,11 @@ def resolve(arguments: Arguments, shape: ModelShape, device: Device, *, draft: M
         stages=split_stages(pick.if_given("pp_layers", arguments.pp_layers), len(shape.layers), pp),
         dtype=pick.unless_auto("dtype", shape.dtype or "float16", "checkpoint" if shape.dtype else "default"),
         quantization=pick.if_given("quantization", arguments.quantization),
-        max_model_len=padded(context // streams),
+        max_model_len=length,
         kv=mixed(k, v),
         slots=slots,
         streams=streams,
+        cells=length * streams if whole else length,
         ubatch=min(pick("ubatch", _UBATCH), _BATCH, context),
         swa_full=pick("swa_full", False),
         windows=shape.model_type not in _WITHOUT_WINDOWS,
@@ -99,6 +104,10 @@ def resolve(arguments: Arguments, shape: ModelShape, device: Device, *, draft: M
         warnings=(*_warnings(settings, shape, pick, version_warning), *refused),
         unknown=tuple(_unknown(settings, shape)),
     )
+
+
+def _caches(shape: ModelShape) -> list[Cache]:
+    return [cache for layer in shape.layers for cache in layer.caches]
 
 
 def padded(tokens: int) -> int:
@@ -123,7 +132,7 @@ def _cache_type(pick: Picker, name: str, both: str | None) -> str:
 def _refused(shape: ModelShape, k: str, v: str) -> Iterator[str]:
     for name in sorted({k, v} - set(CACHE_TYPES)):
         yield f"llama.cpp has no cache type {shown(name)}; expected one of {', '.join(CACHE_TYPES)}"
-    caches = [cache for layer in shape.layers for cache in layer.caches]
+    caches = _caches(shape)
     if k != v and any(isinstance(cache, Latent) for cache in caches):
         yield f"llama.cpp refuses cache types {k} and {v} for latent attention: its V is a view of its K"
     widths = {side for cache in caches if isinstance(cache, Heads) for side in (cache.k_dim, cache.v_dim)}
@@ -147,7 +156,7 @@ def _warnings(settings: Settings, shape: ModelShape, pick: Picker, version_warni
 def _unknown(settings: Settings, shape: ModelShape) -> Iterator[str]:
     if settings.tp > 1:
         yield "KV cache: how llama.cpp splits it by rows or tensors (tp) is not known here; devices take layers (pp)"
-    caches = [cache for layer in shape.layers for cache in layer.caches]
+    caches = _caches(shape)
     found = sorted({name for cache in caches for kind, name in _UNPLANNED.items() if isinstance(cache, kind)})
     if any(isinstance(cache, Latent) and cache.sparse for cache in caches):
         found.append("sparse latent attention")

@@ -1,0 +1,133 @@
+"""How wrong the budget is against what real engines said: recorded starts beside the budget of the same arguments.
+
+Recordings are ``tests/fixtures/<engine>/budget-<version>/recorded.json``.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from agent.memory.arguments import Arguments
+from agent.memory.budget import Device, KvBudget, RankBudget, compute
+from agent.memory.units import MIB
+from collectors.readings import ModelFiles
+
+RECORDINGS = Path(__file__).parents[1] / "tests" / "fixtures"
+TITLES = {"vllm": "vLLM", "sglang": "SGLang", "llama_cpp": "llama.cpp"}
+EXACT = {
+    "blocks": "blocks",
+    "tokens": "tokens",
+    "concurrency": "concurrency",
+    "pool_bytes": "pool, bytes",
+    "kv_mib": "KV cache, MiB",
+    "window_mib": "window cache, MiB",
+    "state_mib": "states, MiB",
+}
+
+
+class Start(Struct, frozen=True, kw_only=True):
+    """One recorded start of an engine."""
+
+    engine: str
+    version: str
+    name: str
+    model: str
+    arguments: dict[str, Any]
+    said: dict[str, Any]
+    config: dict[str, Any]
+
+    def rank(self) -> RankBudget:
+        """The budget of its first rank."""
+        arguments = Arguments(engine=self.engine, engine_version=self.version, **self.arguments)
+        return compute(ModelFiles(path=self.model, config=self.config), arguments, Device()).ranks[0]
+
+
+class Figure(Struct, frozen=True, kw_only=True):
+    """One figure: what the engine said and what the budget says, as the engine writes it."""
+
+    start: Start
+    name: str
+    said: str
+    budget: str
+
+
+def starts() -> Iterator[Start]:
+    """All recordings, by engine and version."""
+    for path in sorted(RECORDINGS.glob("*/budget-*/recorded.json")):
+        recorded = json.loads(path.read_text(encoding="utf-8"))
+        for case in recorded["cases"]:
+            config = json.loads((path.parent / f"{case['model']}.config.json").read_text(encoding="utf-8"))
+            yield Start(engine=recorded["engine"], version=recorded["version"], config=config, **case)
+
+
+def figures(start: Start) -> Iterator[Figure]:
+    """The integer parts that it said."""
+    kv = start.rank().kv
+    for name, said in start.said.items():
+        if name in EXACT:
+            yield Figure(start=start, name=EXACT[name], said=str(said), budget=predicted(kv, name))
+
+
+def predicted(kv: KvBudget, name: str) -> str:
+    """A figure of the budget, with as many digits as the engine prints; a dash where it is not known."""
+    if name == "concurrency":
+        return "–" if kv.max_concurrency is None else f"{kv.max_concurrency:.2f}"
+    if name.endswith("_mib"):
+        size = _cache_bytes(kv, name.removesuffix("_mib"))
+        return "–" if size is None else f"{size / MIB:.2f}"
+    value = {"blocks": kv.blocks, "tokens": kv.pool_tokens, "pool_bytes": kv.pool_bytes}[name]
+    return "–" if value is None else str(value)
+
+
+def table() -> list[str]:
+    """The recordings as Markdown: a row for each start, with every figure and how far the budget is off."""
+    lines = [
+        "| engine | start | the engine said | the budget says | off by |",
+        "|---|---|---|---|---|",
+    ]
+    for start in starts():
+        found = list(figures(start))
+        said = ", ".join(f"{figure.name} {figure.said}" for figure in found)
+        wrong = [figure for figure in found if figure.said != figure.budget]
+        budget = ", ".join(f"{figure.name} {figure.budget}" for figure in wrong) if wrong else "the same"
+        off = ", ".join(_off(figure) for figure in wrong) if wrong else "nothing"
+        lines.append(f"| {TITLES[start.engine]} {start.version} | {_title(start)} | {said} | {budget} | {off} |")
+    return lines
+
+
+def buffers() -> list[str]:
+    """Compute buffers of llama.cpp beside their range, in MiB, as Markdown."""
+    lines = ["| start | the engine said | low | likely | high |", "|---|---|---|---|---|"]
+    for start in starts():
+        runtime = start.rank().runtime
+        if "compute_mib" in start.said and runtime is not None:
+            part = runtime.activations
+            sizes = " | ".join(f"{size / MIB:.2f}" for size in (part.low, part.likely, part.high))
+            lines.append(f"| {start.version} {start.name} | {start.said['compute_mib']} | {sizes} |")
+    return lines
+
+
+def _cache_bytes(kv: KvBudget, kind: str) -> int | None:
+    """Bytes of one of llama.cpp's caches on all streams."""
+    if kind == "state":
+        return kv.state_bytes
+    full, window = kv.groups[0], next((group for group in kv.groups if group.kind == "window"), None)
+    if kv.blocks is None or kv.pool_bytes is None or full.blocks_per_request is None:
+        return None
+    streams = kv.blocks // full.blocks_per_request
+    held = 0 if window is None else streams * window.layers * window.page_bytes * (window.blocks_per_request or 0)
+    return held if kind == "window" else kv.pool_bytes - held
+
+
+def _title(start: Start) -> str:
+    shown = ", ".join(f"{name} {value}" for name, value in start.arguments.items())
+    return f"{start.name}: {shown}" if shown else f"{start.name}: no arguments"
+
+
+def _off(figure: Figure) -> str:
+    if figure.budget == "–":
+        return f"{figure.name} not known"
+    return f"{figure.name} {100 * (float(figure.budget) / float(figure.said) - 1):+.2f} %"
