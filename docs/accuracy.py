@@ -18,13 +18,13 @@ from collectors.readings import ModelFiles
 RECORDINGS = Path(__file__).parents[1] / "tests" / "fixtures"
 TITLES = {"vllm": "vLLM", "sglang": "SGLang", "llama_cpp": "llama.cpp"}
 EXACT = {
-    "blocks": "blocks",
-    "tokens": "tokens",
-    "concurrency": "concurrency",
-    "pool_bytes": "pool, bytes",
-    "kv_mib": "KV cache, MiB",
-    "window_mib": "window cache, MiB",
-    "state_mib": "states, MiB",
+    "blocks": "{} blocks",
+    "tokens": "{} tokens",
+    "concurrency": "concurrency {}",
+    "pool_bytes": "pool {} B",
+    "kv_mib": "KV cache {} MiB",
+    "window_mib": "window cache {} MiB",
+    "state_mib": "states {} MiB",
 }
 
 
@@ -46,12 +46,17 @@ class Start(Struct, frozen=True, kw_only=True):
 
 
 class Figure(Struct, frozen=True, kw_only=True):
-    """One figure: what the engine said and what the budget says, as the engine writes it."""
+    """One figure: what the engine said and what the budget says, as the engine writes it. ``name`` is one of EXACT."""
 
     start: Start
     name: str
     said: str
     budget: str
+
+    @property
+    def off(self) -> str:
+        """How far the budget is off."""
+        return "not known" if self.budget == "–" else f"{100 * (float(self.budget) / float(self.said) - 1):+.2f} %"
 
 
 def starts() -> Iterator[Start]:
@@ -68,7 +73,7 @@ def figures(start: Start) -> Iterator[Figure]:
     kv = start.rank().kv
     for name, said in start.said.items():
         if name in EXACT:
-            yield Figure(start=start, name=EXACT[name], said=str(said), budget=predicted(kv, name))
+            yield Figure(start=start, name=name, said=str(said), budget=predicted(kv, name))
 
 
 def predicted(kv: KvBudget, name: str) -> str:
@@ -84,16 +89,20 @@ def predicted(kv: KvBudget, name: str) -> str:
 
 def table() -> list[str]:
     """The recordings as Markdown: a row for each start, with every figure and how far the budget is off."""
+    every = [(start, list(figures(start))) for start in starts()]
+    count = sum(len(found) for _, found in every)
+    wrong = sum(figure.said != figure.budget for _, found in every for figure in found)
     lines = [
+        f"{count} figures of {len(every)} starts; {wrong} differ.",
+        "",
         "| engine | start | the engine said | the budget says | off by |",
         "|---|---|---|---|---|",
     ]
-    for start in starts():
-        found = list(figures(start))
-        said = ", ".join(f"{figure.name} {figure.said}" for figure in found)
-        wrong = [figure for figure in found if figure.said != figure.budget]
-        budget = ", ".join(f"{figure.name} {figure.budget}" for figure in wrong) if wrong else "the same"
-        off = ", ".join(_off(figure) for figure in wrong) if wrong else "nothing"
+    for start, found in every:
+        differing = [figure for figure in found if figure.said != figure.budget]
+        said = ", ".join(EXACT[figure.name].format(figure.said) for figure in found)
+        budget = ", ".join(EXACT[figure.name].format(figure.budget) for figure in differing) or "the same"
+        off = ", ".join(figure.off for figure in differing) or "nothing"
         lines.append(f"| {TITLES[start.engine]} {start.version} | {_title(start)} | {said} | {budget} | {off} |")
     return lines
 
@@ -123,11 +132,5 @@ def _cache_bytes(kv: KvBudget, kind: str) -> int | None:
 
 
 def _title(start: Start) -> str:
-    shown = ", ".join(f"{name} {value}" for name, value in start.arguments.items())
+    shown = ", ".join(f"{name} {str(value).lower()}" for name, value in start.arguments.items())
     return f"{start.name}: {shown}" if shown else f"{start.name}: no arguments"
-
-
-def _off(figure: Figure) -> str:
-    if figure.budget == "–":
-        return f"{figure.name} not known"
-    return f"{figure.name} {100 * (float(figure.budget) / float(figure.said) - 1):+.2f} %"

@@ -1,4 +1,5 @@
-"""Make ``docs/metrics.md`` from the catalogue, ``docs/cli.md`` from the help texts, ``docs/gpus.md`` from the table.
+"""Make ``docs/metrics.md`` from the catalogue, ``docs/cli.md`` from the help texts, ``docs/gpus.md`` from the table,
+and the tables of recorded engines in ``docs/budget.md``.
 
 ``python -m docs.build [--check]`` in the project's root; ``--check`` writes nothing and fails on a difference.
 """
@@ -12,6 +13,7 @@ from agent.cli import cli
 from agent.memory.gpus import GPUS, Gpu
 from agent.memory.units import GIB
 from agent.metrics import CATALOGUE
+from docs import accuracy
 
 FOLDER = Path(__file__).parent
 
@@ -70,7 +72,17 @@ def _gpu_row(gpu: Gpu) -> str:
     return f"| {gpu.name} | {names} | {gpu.total_mib or 'none'} | {shown} | {gpu.source} |"
 
 
-PAGES = {"metrics.md": metrics_page, "cli.md": commands_page, "gpus.md": gpus_page}
+def budget_page() -> str:
+    """The budget's page, with the tables between its marks made anew."""
+    text = (FOLDER / "budget.md").read_text(encoding="utf-8")
+    for name, table in {"exact": accuracy.table, "buffers": accuracy.buffers}.items():
+        begin = f"<!-- made by `make docs` from recordings: {name} -->\n"
+        before, mark, rest = text.partition(begin)
+        text = before + mark + "\n".join(table()) + "\n" + rest[rest.index("<!-- end -->") :]
+    return text
+
+
+PAGES = {"metrics.md": metrics_page, "cli.md": commands_page, "gpus.md": gpus_page, "budget.md": budget_page}
 
 
 def main(arguments: list[str]) -> int:

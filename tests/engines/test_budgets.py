@@ -1,6 +1,6 @@
-"""The budget against real engines, started now: llama.cpp's builds and SGLang with kernels replaced.
+"""The budget against real engines, started now: llama.cpp's builds, SGLang with kernels replaced, vLLM with windows.
 
-vLLM has its own (``test_vllm_budget``), with the agent beside it.
+vLLM's other shapes have the agent beside them (``test_vllm_budget``).
 """
 
 from pathlib import Path
@@ -25,6 +25,12 @@ def test_llama_cpp_allocates_what_the_budget_says(
 def test_sglang_allocates_what_the_budget_says(case: Case, sglang_python: Path, tmp_path: Path) -> None:
     """Tokens and bytes of the pool."""
     _compare(case, sglang_python, tmp_path)
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if (c.engine, c.model) == ("vllm", "gemma3")], ids=lambda c: c.name)
+def test_vllm_plans_windows_as_the_budget_does(case: Case, vllm_command: Path, tmp_path: Path) -> None:
+    """Blocks, tokens of the log and concurrency, where layers with a window share blocks with full ones."""
+    _compare(case, vllm_command, tmp_path)
 
 
 def _compare(case: Case, command: Path, folder: Path) -> None:

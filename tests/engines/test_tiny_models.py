@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from collectors.model_files import read_model
-from tests.engines.tiny_models import TinyModel, make_llama, make_mla
+from tests.engines.tiny_models import TinyModel, make_gemma3, make_llama, make_mla
 
 SHARED = 2 * 512 * 64 + 64  # embedding and head, final norm
 MLP_AND_NORMS = 3 * 64 * 128 + 2 * 64
@@ -20,10 +20,16 @@ MLA_LAYER = (
     + 4 * 64 * 64  # o
     + MLP_AND_NORMS
 )
+GEMMA3_LAYER = LLAMA_LAYER + 2 * 64 + 2 * 32  # norms around the feed-forward part, and of each head's q and k
 
 
 @pytest.mark.parametrize(
-    ("make", "elements"), [(make_llama, SHARED + 2 * LLAMA_LAYER), (make_mla, SHARED + 3 * MLA_LAYER)]
+    ("make", "elements"),
+    [
+        (make_llama, SHARED + 2 * LLAMA_LAYER),
+        (make_mla, SHARED + 3 * MLA_LAYER),
+        (make_gemma3, SHARED - 512 * 64 + 6 * GEMMA3_LAYER),
+    ],
 )
 def test_checkpoint_holds_the_bytes_that_the_config_asks_for(
     make: Callable[[Path], TinyModel], elements: int, tmp_path: Path

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from agent.memory.arguments import Arguments, Source
 from agent.memory.kv_formats import ALIASES, FORMATS, KvFormat, kv_format, mixed
 from agent.memory.layers import Cache, Compressor, Heads, IndexKeys, Latent, Record, State
+from agent.memory.matrices import WHOLE, Shard
 from agent.memory.model_config import ModelShape
 from agent.memory.planners import planner
 from agent.memory.planners.llama_cpp.rules import DEFAULT_VERSION, Rules, rules_for
@@ -52,6 +53,11 @@ class Settings(planner.Settings, frozen=True, kw_only=True):
     ubatch: int
     swa_full: bool
     windows: bool
+
+    @property
+    def shard(self) -> Shard:
+        """Tables are as the file has them."""
+        return WHOLE
 
     @property
     def pool_given(self) -> bool:
