@@ -10,6 +10,7 @@ from msgspec import Struct
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 
 TLS = "TLS"
+TURNS_TO_ARRIVE = 5  # of the event loop, from an accepted connection to its handler
 
 Script = Callable[[asyncio.StreamWriter], Awaitable[None]]
 
@@ -39,6 +40,7 @@ class Replay:
         task = asyncio.current_task()
         assert task is not None
         self._connections.add(task)
+        task.add_done_callback(self._connections.discard)
         with contextlib.suppress(
             ConnectionError, EOFError, asyncio.CancelledError
         ):  # the client had enough, or the test ends
@@ -48,6 +50,8 @@ class Replay:
             await writer.wait_closed()
 
     async def end(self) -> None:
+        for _ in range(TURNS_TO_ARRIVE):
+            await asyncio.sleep(0)
         for task in self._connections:
             task.cancel()
         await asyncio.gather(*self._connections)
@@ -97,6 +101,7 @@ async def replaying(
     replay.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     async with server:
         yield replay
+        server.close()
         await replay.end()
 
 

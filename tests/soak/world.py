@@ -26,6 +26,7 @@ from tests.served import ServerProcess, answers, served
 from tests.soak.fast_clock import FastClock
 
 OBSERVED = Path(__file__).with_name("observed.py")
+WELL_SECONDS = 180.0  # a pause of the driver's reader may have begun just now, and it is a minute long
 LOOK_SECONDS = 30.0
 NORMAL = 1.0
 
@@ -113,7 +114,7 @@ class World:
     def figures(self) -> Figures:
         """What is alive now, at the normal pace of time, once all is well."""
         self.clock.run_at(NORMAL)
-        self.program.until(self.is_well, seconds=60)
+        self.program.until(self.is_well, seconds=WELL_SECONDS)
         self.window.unlink(missing_ok=True)
         self.program.process.send_signal(signal.SIGUSR1)
         self.program.until(self.window.exists, seconds=LOOK_SECONDS)
