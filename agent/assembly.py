@@ -209,26 +209,32 @@ def _replica(reading: ReplicaReading) -> Replica:
 
 def _pool(server: ServerView, pool: PoolReading) -> Pool:
     budgets = server.budget.ranks if server.budget else ()
+    counted = not (pool.capacity_is_estimate and _shared(server))
     sizes = [size for budget in budgets if (size := pool_bytes(pool, budget)) is not None]
     slopes = [budget.kv.bytes_per_token for budget in budgets if budget.kv.bytes_per_token is not None]
     return Pool(
         replica=pool.replica,
         kind=pool.kind,
-        capacity_tokens=pool.capacity_tokens,
-        used_tokens=pool.used_tokens,
-        cached_tokens=pool.cached_tokens,
-        free_tokens=pool.free_tokens,
-        available_tokens=pool.available_tokens,
+        capacity_tokens=pool.capacity_tokens if counted else None,
+        used_tokens=pool.used_tokens if counted else None,
+        cached_tokens=pool.cached_tokens if counted else None,
+        free_tokens=pool.free_tokens if counted else None,
+        available_tokens=pool.available_tokens if counted else None,
         used_ratio=pool.used_ratio,
         pool_bytes=min(sizes, default=None),
         bytes_per_token=max(slopes, default=None),
         block_size=pool.block_size_tokens,
-        growth_tokens_per_second=server.growth_tokens_per_second.get((pool.replica, pool.kind)),
+        growth_tokens_per_second=server.growth_tokens_per_second.get((pool.replica, pool.kind)) if counted else None,
     )
 
 
+def _shared(server: ServerView) -> bool:
+    """Whether a token takes blocks of several groups of layers, so that blocks x block size are not tokens."""
+    return server.budget is not None and any(len(rank.kv.groups) > 1 for rank in server.budget.ranks)
+
+
 def _fragmentation(server: ServerView) -> Iterator[Fragmentation]:
-    if server.reading is None or server.state != "serving":
+    if server.reading is None or server.state != "serving" or _shared(server):
         return
     running = {replica.replica: replica.running_requests for replica in server.reading.replicas}
     for pool in server.reading.pools:

@@ -16,7 +16,7 @@ from agent.memory.budget import Device as BudgetDevice
 from agent.memory.history import Peaks
 from agent.processes import Look
 from agent.seating import seats
-from agent.snapshot import Reload, Snapshot
+from agent.snapshot import Pool, Reload, Snapshot
 from agent.watch import ServerWatch
 from collectors.readings import DeviceReading, Fault, ModelFiles, NodeReading, ProcessTree, ServerReading
 from collectors.run import Outcome
@@ -208,21 +208,23 @@ class Board:
     def history_json(self) -> bytes:
         """Used tokens of every pool over the last minutes, as ``vramscope.history/1``; times are wall clock."""
         offset = self._wall() - self._clock()
-        capacity: dict[tuple[str, str, str], int | None] = {
-            (server.name, pool.replica, pool.kind): pool.capacity_tokens
+        shown: dict[tuple[str, str, str], Pool] = {
+            (server.name, pool.replica, pool.kind): pool
             for server in self.published.snapshot.servers
             for pool in server.pools
+            if pool.used_tokens is not None
         }
         pools = [
             {
                 "server": watch.facts.name,
                 "replica": replica,
                 "kind": kind,
-                "capacity_tokens": capacity.get((watch.facts.name, replica, kind)),
+                "capacity_tokens": shown[watch.facts.name, replica, kind].capacity_tokens,
                 "points": [(at + offset, used) for at, used in history.points],
             }
             for watch in self.watches
             for (replica, kind), history in watch.histories.items()
+            if (watch.facts.name, replica, kind) in shown
         ]
         return msgspec.json.encode({"schema": "vramscope.history/1", "pools": pools})
 

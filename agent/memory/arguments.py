@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import MsgspecError, Struct, json
 from msgspec.structs import asdict, replace
 
 from agent.memory.kv_formats import ALIASES, FORMATS
@@ -14,6 +14,8 @@ from agent.memory.units import parse_count, shown
 
 Source = Literal["given", "reported", "checkpoint", "default"]
 DTYPES = ("auto", "bfloat16", "float16", "float32", "half", "float")
+SPECULATION = ("mtp", "draft", "ngram")
+_WITHOUT_LAYERS = ("ngram", "ngram_gpu", "suffix", "medusa", "mlp_speculator")
 STATE_DTYPES = ("auto", "float32", "float16", "bfloat16")
 KV_CACHE_DTYPES = ("auto", *FORMATS, *ALIASES)
 
@@ -22,7 +24,8 @@ class Arguments(Struct, frozen=True, kw_only=True):
     """What a server was started with, as far as known; None lets the planner use that engine and version's default.
 
     Field names are those of ``vramscope budget``; an engine's own flag names are translated by ``from_flags``.
-    ``num_gpu_blocks`` is the override, not a result. ``speculative`` is ``none`` or ``mtp:N`` for N speculated tokens.
+    ``num_gpu_blocks`` is the override, not a result. ``speculative`` is ``none``, or N speculated tokens by the model's
+    own layers (``mtp:N``), by a draft model (``draft:N``), or without layers (``ngram:N``).
     ``ep``: experts whole on ranks. ``dp_attention``: attention on each data-parallel rank by itself. ``reported`` names
     the fields an engine reported itself.
     """
@@ -215,10 +218,24 @@ def _layers(value: object) -> tuple[int, ...]:
 
 
 def _speculative(value: object) -> str:
+    """``none`` or kind:N; also vLLM's JSON object with a method."""
+    if isinstance(value, str) and value.startswith("{"):
+        value = _speculation(value)
     kind, _, tokens = value.partition(":") if isinstance(value, str) else ("", "", "")
-    if value == "none" or (kind == "mtp" and tokens.isdecimal() and 0 < int(tokens) <= 64):
+    if value == "none" or (kind in SPECULATION and tokens.isdecimal() and 0 < int(tokens) <= 64):
         return str(value)
-    raise ValueError(f"expected none or mtp:N with N from 1 to 64 speculated tokens, got {shown(value)}")
+    raise ValueError(f"expected none, mtp:N, draft:N or ngram:N, N from 1 to 64 speculated tokens, got {shown(value)}")
+
+
+def _speculation(text: str) -> str:
+    """A speculative config in one word: by the model's own layers, by a draft model, or by neither."""
+    try:
+        config = json.decode(text, type=dict[str, Any])
+    except MsgspecError:
+        return text
+    method, tokens = str(config.get("method", "")), config.get("num_speculative_tokens")
+    kind = "mtp" if method.endswith("mtp") else "ngram" if method in _WITHOUT_LAYERS else "draft"
+    return f"{kind}:{tokens}"
 
 
 _RANKS = _count(1, 1024)
@@ -277,6 +294,7 @@ _FLAGS = {
         "decode-context-parallel-size": "dcp",
         "enable-expert-parallel": "ep",
         "enable-prefix-caching": "prefix_caching",
+        "speculative-config": "speculative",
     },
     "sglang": {
         "tensor-parallel-size": "tp",

@@ -111,7 +111,7 @@ def compute(model: ModelFiles, arguments: Arguments, device: Device, *, draft: M
     cuda_bytes = device.visible_bytes
     drafting = parse_model(draft.config) if draft else None
     settings = planner.resolve(arguments, shape, device, draft=drafting)
-    mtp = draft is None and (arguments.speculative or "none") != "none"
+    mtp = draft is None and (arguments.speculative or "none").startswith("mtp")
     weights = _weigh(shape, _measured(model, arguments), settings, settings.stages, mtp=mtp)
     if draft and drafting:
         weights = _with_draft(weights, _weigh(drafting, draft, settings, (len(drafting.layers),), mtp=False))

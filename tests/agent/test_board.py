@@ -1,9 +1,11 @@
 """The board: what a tick makes of readings that are fresh, stale, missing or contradicting."""
 
+import json
 from typing import TypeVar
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from agent.board import Board
 from agent.memory.arguments import Arguments
@@ -204,6 +206,28 @@ def test_pool_and_request_figures(bench: Bench) -> None:
     assert server.pools[0].bytes_per_token == 131_072
     assert (server.max_request_tokens, server.max_request_bytes) == (131_072, 131_072 * 131_072)
     assert server.ranks[0].pool_bytes == {"full": BLOCKS * BLOCK}
+
+
+GEMMA = LLAMA | {"model_type": "gemma2", "sliding_window": 4096, "head_dim": 128, "query_pre_attn_scalar": 128}
+
+
+@pytest.mark.parametrize(("estimated", "tokens"), [(True, None), (False, BLOCKS * 16)])
+def test_blocks_of_several_groups_are_no_tokens(bench: Bench, estimated: bool, tokens: int | None) -> None:
+    """Windows and full layers draw from one pool: its bytes are exact, blocks x block size are no tokens."""
+    bench.node(gpu(bench.clock, used={7: 40 * GIB}))
+    pools = tuple(replace(pool, capacity_is_estimate=estimated) for pool in serving(0).pools)
+    bench.server(pools=pools)
+    bench.tree(7)
+    bench.model(config=GEMMA)
+
+    server = bench.servers()[0]
+
+    pool = server.pools[0]
+    assert (pool.pool_bytes, pool.capacity_tokens) == (BLOCKS * 16 * 65_536, tokens)
+    assert (pool.used_tokens is None, pool.growth_tokens_per_second) == (estimated, None)
+    assert pool.bytes_per_token == 65_536
+    assert server.fragmentation == ()
+    assert (json.loads(bench.board.history_json())["pools"] == []) is estimated
 
 
 def test_without_a_model_its_processes_are_runtime(bench: Bench) -> None:

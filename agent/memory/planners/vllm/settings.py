@@ -71,7 +71,8 @@ def resolve(arguments: Arguments, shape: ModelShape, device: Device, *, draft: M
     pp = pick("pp", 1)
     tokens = pick("max_num_batched_tokens", batched)
     by_bytes = pick.if_given("kv_cache_memory_bytes", arguments.kv_cache_memory_bytes)
-    speculated, draft_layers = _speculation(pick("speculative", "none"), shape, draft)
+    speculative = pick("speculative", "none")
+    speculated, draft_layers = _speculation(speculative, shape, draft)
     stages = _stages(pick.if_given("pp_layers", arguments.pp_layers), len(shape.layers), pp)
     kv_cache_dtype = pick.kept("kv_cache_dtype", *_kv_dtype(pick, shape, dtype, device))
     states = any(isinstance(cache, State) for cache in _caches(shape))
@@ -107,7 +108,7 @@ def resolve(arguments: Arguments, shape: ModelShape, device: Device, *, draft: M
         kv_pool_bytes=pick.if_given("kv_pool_bytes", arguments.kv_pool_bytes),
         resolved=pick.resolved,
     )
-    unknown = tuple(_unknown(settings, shape))
+    unknown = (*dict.fromkeys(_unknown(settings, shape)), *_unknown_draft(speculative, shape, draft))
     groups, problem = ((), ()) if unknown else _groups(settings, shape, draft_layers)
     refused = (*_refused(settings, shape), *problem)
     return replace(
@@ -162,7 +163,7 @@ def _speculation(speculative: str, shape: ModelShape, draft: ModelShape | None) 
     kind, _, tokens = speculative.partition(":")
     if draft is not None:
         return int(tokens or 1), draft.layers
-    return (int(tokens), shape.mtp) if kind == "mtp" else (0, ())
+    return int(tokens or 0), shape.mtp if kind == "mtp" else ()
 
 
 def _block_size(shape: ModelShape) -> int:
@@ -217,10 +218,20 @@ def _unknown(settings: Settings, shape: ModelShape) -> Iterator[str]:
     if kv_format(settings.kv_cache_dtype) is None:
         yield f"KV cache: the layout of {settings.kv_cache_dtype!r} is not known here"
     layouts = settings.layouts
-    for state in {cache for cache in _caches(shape) if isinstance(cache, State)}:
+    for state in (cache for cache in _caches(shape) if isinstance(cache, State)):
         for name in (layouts.conv_dtype or state.conv_dtype, layouts.state_dtype or state.state_dtype):
             if name is not None and name not in STATE_BYTES:
                 yield f"KV cache: the bytes of a recurrent state in {shown(name)} are not known here"
+
+
+def _unknown_draft(speculative: str, shape: ModelShape, draft: ModelShape | None) -> Iterator[str]:
+    if draft is not None:
+        if not all(layer.known for layer in draft.layers):
+            yield f"KV cache: that of the draft model: {'; '.join(draft.unknown)}"
+    elif speculative.startswith("draft"):
+        yield "KV cache: that of the model that speculates is not known; give it as draft_model"
+    elif speculative.startswith("mtp") and not shape.mtp:
+        yield "KV cache: the layers that predict several tokens are not known from this config"
 
 
 def _warnings(settings: Settings, shape: ModelShape, pick: Picker, version_warning: str | None) -> Iterator[str]:

@@ -160,8 +160,8 @@ def test_a_state_decides_the_block(
         ("0.33.0", NO_PREFIX, 1),
         ("0.19.1", {}, 1),  # prefix caching of states had to be asked for
         ("0.19.1", {"prefix_caching": "on"}, 3),
-        ("0.33.0", {"speculative": "mtp:2"}, 5),
-        ("0.33.0", NO_PREFIX | {"speculative": "mtp:2"}, 3),
+        ("0.33.0", {"speculative": "ngram:2"}, 5),
+        ("0.33.0", NO_PREFIX | {"speculative": "ngram:2"}, 3),
     ],
 )
 def test_states_of_a_request(version: str, flags: dict[str, Any], blocks: int) -> None:
@@ -357,3 +357,42 @@ def test_the_format_of_sparse_attention_in_8_bits() -> None:
     assert budget(config("deepseek-v3.2"), kv_cache_dtype="fp8").arguments["kv_cache_dtype"].value == "fp8_ds_mla"
     assert _kv("deepseek-v3.2", kv_cache_dtype="nvfp4_ds_mla").bytes_per_token == 61 * (352 + 132)
     assert _kv("deepseek-v3", kv_cache_dtype="fp8").bytes_per_token == 61 * 576
+
+
+@pytest.mark.parametrize(
+    ("name", "speculative", "said"),
+    [
+        ("llama-3.1-8b", "draft:3", "KV cache: that of the model that speculates is not known; give it as draft_model"),
+        ("llama-3.1-8b", "mtp:1", "KV cache: the layers that predict several tokens are not known from this config"),
+        ("llama-3.1-8b", '{"method": "eagle3", "num_speculative_tokens": 3}', "KV cache: that of the model that spec"),
+    ],
+)
+def test_layers_that_speculate_must_be_known(name: str, speculative: str, said: str) -> None:
+    """They change a block's bytes, so without them there is no figure."""
+    result = budget(config(name), kv_pool_bytes=GIB, speculative=speculative)
+
+    assert result.unknown[-1].startswith(said)
+    assert (result.ranks[0].kv.bytes_per_block, result.fits) == (None, None)
+
+
+def test_an_unknown_draft_is_unknown() -> None:
+    """A draft of an architecture that is not known."""
+    result = _with_draft("llama-3.1-8b", EAGLE | {"model_type": "new"})
+
+    assert any(text.startswith("KV cache: that of the draft model: model_type 'new'") for text in result.unknown)
+    assert result.ranks[0].kv.bytes_per_token is None
+
+
+@pytest.mark.parametrize(
+    ("config_text", "slope"),
+    [
+        ('{"method": "deepseek_mtp", "num_speculative_tokens": 1}', 62 * 1152),
+        ('{"method": "ngram", "num_speculative_tokens": 4}', 61 * 1152),
+    ],
+)
+def test_a_speculative_config_as_the_engine_takes_it(config_text: str, slope: int) -> None:
+    """The model's own layers count, guesses from the prompt keep nothing."""
+    arguments = from_flags({"--speculative-config": config_text}, engine="vllm")
+
+    files = ModelFiles(path="/models/some-model", config=config("deepseek-v3"))
+    assert slope == compute(files, arguments, Device()).ranks[0].kv.bytes_per_token
