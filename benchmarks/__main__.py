@@ -78,6 +78,10 @@ def deciding() -> None:
     """The whole ladder: budgets by the hundred where nothing fits, of which each is to take some milliseconds."""
     section("a budget, and a plan that tries all there is")
     device, gpus = find_gpus("h100x8")
+    models = [read_model(path) for path in sorted(CONFIGS.glob("*.json"))]
+    budgets = [p50(timed(partial(compute, files, Arguments(), device), 5)) for files in models]
+    figure(f"budget of each of {len(models)} public models (p50)", 1000 * p50(budgets), "ms")
+    figure("  of the slowest", 1000 * max(budgets), "ms", at_most=50)
     target = Target(gpus=gpus, context=131_072, concurrency=512)
     for name in ("llama-3.1-70b", "deepseek-v3", "deepseek-v4-flash", "qwen3.5-397b-a17b"):
         files = read_model(CONFIGS / f"{name}.json")
