@@ -14,6 +14,7 @@ from agent.engine_options import (
     with_cuda_bytes,
 )
 from agent.errors import InputError
+from agent.memory.arguments import ENGINES
 from agent.memory.budget import Device, compute
 from agent.memory.gpus import find_gpus
 from agent.model_source import model_options, open_model
@@ -23,6 +24,7 @@ from agent.model_source import model_options, open_model
 @model_options
 @click.option("--gpu", metavar="NAME|BYTES", help="GPU by name, or its NVML total in bytes.")
 @cuda_bytes_option
+@click.option("--engine", metavar="NAME", help=f"Engine that serves the model: {', '.join(ENGINES)} (default: vllm).")
 @engine_options
 @server_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout and nothing else.")

@@ -6,8 +6,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from agent.engine_options import TITLES
 from agent.memory.budget import Budget, Device, LayerGroup, RankBudget
+from agent.memory.serving import TITLES
 from agent.memory.units import GIB, Range, size_text
 
 _VERDICTS = {True: "It fits.", False: "It does not fit.", None: "Whether it fits is not known."}
@@ -92,6 +92,8 @@ def _memory(rank: RankBudget, budget: Budget, *, stages: int) -> Table:
     table.add_column("known by")
     table.add_row("weights", _size(rank.weights_bytes), "", "", rank.weights_evidence or "")
     table.add_row("KV pool", _size(rank.kv.pool_bytes))
+    if rank.kv.state_bytes is not None:
+        table.add_row("states", _size(rank.kv.state_bytes))
     for name, part in _runtime(rank):
         table.add_row(name, _size(part.likely), _size(part.low), _size(part.high), "range")
     table.add_row("total", _size(rank.total_bytes))

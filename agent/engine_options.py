@@ -8,21 +8,20 @@ import click
 from msgspec.structs import replace
 
 from agent.errors import InputError
-from agent.memory.arguments import DTYPES, ENGINES, KV_CACHE_DTYPES, Arguments, from_flags
+from agent.memory.arguments import DTYPES, KV_CACHE_DTYPES, Arguments, from_flags
 from agent.memory.budget import Device
 from agent.memory.model_config import ModelConfigError
+from agent.memory.serving import TITLES
 from collectors.readings import ModelFiles
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
-TITLES = {"vllm": "vLLM", "sglang": "SGLang", "llama_cpp": "llama.cpp", "ollama": "Ollama"}
 BLOCK_MULTIPLES = {"vllm": 16}  # of every CUDA attention backend's kernel blocks (v1/attention/backends)
 _VERSION = re.compile(r"v?\d{1,9}\.\d{1,9}([.+\-_a-z0-9]*)|b\d{1,9}", re.A)
 
 # name, metavar (None: a switch), help
 _ENGINE = (
-    ("--engine", "NAME", f"Engine that serves the model: {', '.join(ENGINES)} (default: vllm)."),
     ("--engine-version", "V", "Its version; rules and defaults follow it."),
     ("--dtype", "NAME", f"Of weights that are not quantised: {', '.join(DTYPES[:4])}."),
     ("--quantization", "METHOD", "Quantise an unquantised checkpoint while loading, such as fp8."),

@@ -11,7 +11,6 @@ from rich.table import Table
 
 from agent.budget_text import device_text
 from agent.engine_options import (
-    TITLES,
     cuda_bytes_option,
     engine_options,
     one_sentence,
@@ -21,7 +20,7 @@ from agent.engine_options import (
 from agent.errors import InputError
 from agent.memory.gpus import find_gpus
 from agent.memory.plan import Choice, Plan, Rung, Target, plan
-from agent.memory.serving import COMMANDS, ENGINES
+from agent.memory.serving import COMMANDS, ENGINES, TITLES
 from agent.memory.units import parse_count
 from agent.model_source import model_options, open_model
 
@@ -45,6 +44,9 @@ _MOST = {"--context": 1 << 31, "--concurrency": 1 << 20}
 @click.option("--context", metavar="N", required=True, help="Tokens of a request, prompt and output; 128K is 131072.")
 @click.option("--concurrency", metavar="N", required=True, help="Requests at once, all at full length.")
 @cuda_bytes_option
+@click.option(
+    "--engine", metavar="NAME", help=f"Engine to plan for: {', '.join(ENGINES)} (default: vllm; .gguf: llama_cpp)."
+)
 @engine_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout and nothing else.")
 def plan_command(
@@ -61,7 +63,7 @@ def plan_command(
 ) -> None:
     """Decide on a deployment: KV needed, whether it fits with 10 % headroom, and if not, what would make it fit.
 
-    Without --engine the ladder is vLLM's, and other engines that hold the target get a choice each.
+    Without --engine, other engines that hold the target get a choice each.
 
     Example: vramscope plan /models/llama-3.1-70b --gpu h100x8 --context 128K --concurrency 16
     """
@@ -76,7 +78,7 @@ def plan_command(
     target = Target(gpus=count, context=_count("--context", context), concurrency=_count("--concurrency", concurrency))
     files = open_model(model, from_hub=from_hub, revision=revision)
     device = with_cuda_bytes(device, cuda_bytes)
-    others = () if engine else tuple(name for name in ENGINES if name != base.engine)
+    others = () if engine or name == "llama_cpp" else tuple(other for other in ENGINES if other != name)
     decided = one_sentence(lambda: plan(files, base, device, target, others=others), files=files)
     if as_json:
         click.echo(json.encode(decided))

@@ -12,7 +12,7 @@ from agent.memory.budget import Device, ModelFacts
 from agent.memory.decision import Decision, Target, decide
 from agent.memory.fitting import Fit
 from agent.memory.ladder import Rung, kv_dtype, ladder
-from agent.memory.serving import flags_text
+from agent.memory.serving import TITLES, flags_text
 from collectors.readings import ModelFiles
 
 __all__ = ["Choice", "Plan", "Rung", "Target", "plan"]
@@ -117,11 +117,12 @@ def _elsewhere(files: ModelFiles, base: Arguments, device: Device, target: Targe
         decision = decide(files, base, device, target)
     except ValueError:
         return
+    title = TITLES[base.engine] + (", as a GGUF file" if base.engine == "llama_cpp" else "")
     if decision.asked.fits:
-        yield _choice(decision.asked, f"the target in {base.engine}")
+        yield _choice(decision.asked, f"in {title}")
     for one in decision.formats:
         if one.fit.fits:
-            yield _choice(one.fit, f"the target in {base.engine} with {one.kind.name} KV", one.kind.warning)
+            yield _choice(one.fit, f"in {title}: {one.kind.name} KV on the GPUs there are", one.kind.warning)
 
 
 def _choice(fit: Fit, why: str, warning: str | None = None) -> Choice:

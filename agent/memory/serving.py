@@ -93,6 +93,7 @@ KV_CHOICES: dict[str, tuple[KvChoice, ...]] = {
         _pair("q4_0", "q4_0", _INT4),
     ),
 }
+TITLES = {"vllm": "vLLM", "sglang": "SGLang", "llama_cpp": "llama.cpp", "ollama": "Ollama"}
 FRACTIONS = {"vllm": "gpu_memory_utilization", "sglang": "mem_fraction_static"}
 CONTEXT_SHIFT = {"llama_cpp": "--context-shift --keep 4 does the like"}
 COMMANDS = {

@@ -163,6 +163,50 @@ def test_tables_fit_80_columns() -> None:
     assert lines[-1] == "It fits."
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "expected"),
+    [
+        (  # two groups; what a request holds besides its tokens: 12 layers x 1,033 blocks of 16 x 2,048 B
+            "gpt-oss-20b",
+            ("--gpu", "h100"),
+            [
+                "12 layers gqa: 8 KV heads, K 64, V 64, the last 128 tokens",
+                "bytes per token 24,576",
+                "fixed bytes per request 406,192,128 windows, states, reserve",
+                "full 12 16 32,768 8,192",
+                "window 12 16 32,768 1,033",
+            ],
+        ),
+        (  # the slope with the padding of blocks, and without
+            "deepseek-v4-flash",
+            ("--gpu", "h200", "--tp", "8", "--max-model-len", "1M"),
+            ["21 layers csa", "bytes per token 3,915 3,850.25 without padding"],
+        ),
+        ("qwen3.5-27b", ("--gpu", "h100", "--engine", "sglang"), ["48 layers gated_delta_net", "states 7.17 GiB"]),
+        (
+            "llama-3.1-8b",
+            ("--gpu", "l4", "--engine", "llama_cpp", "--parallel", "4", "--kv-cache-dtype-k", "q8_0"),
+            ["note: each of the 4 slots has 131,072 tokens of its own", "It does not fit."],
+        ),
+    ],
+)
+def test_what_differs_between_layers_and_engines(name: str, options: tuple[str, ...], expected: list[str]) -> None:
+    """Groups, fixed bytes, padding, states: all within 80 columns."""
+    result = _run(_config(name), *options)
+
+    lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert max(map(len, result.stdout.splitlines())) <= 80
+    assert [line for line in expected if line not in lines] == []
+
+
+def test_a_config_without_a_context() -> None:
+    """Gemma 3's configs leave it to the class, which is no reason for a note."""
+    result = _run(_config("gemma-3-27b"))
+
+    assert "max_position_embeddings" not in result.stdout
+
+
 def test_stages_have_a_table_each() -> None:
     """Stages differ, so each is shown."""
     result = _run(_config("llama-3.1-70b"), "--gpu", "h100", "--tp", "2", "--pp", "2")

@@ -128,3 +128,27 @@ def test_usage_errors_point_to_their_command(
     """The help of the command that was used wrongly."""
     assert run_program(arguments) == 2
     assert capsys.readouterr().err.endswith(f"; see {hint}\n")
+
+
+def test_every_engine_without_one_given() -> None:
+    """Those that hold the target have a choice each, with their own flags."""
+    document = _json(_config("llama-3.1-8b"), *_target("h100", "32K", "8"))
+
+    flags = {choice["engine"]: choice["engine_flags"] for choice in document["choices"]}
+    assert set(flags) == {"vllm", "sglang", "llama_cpp"}
+    assert "--max-model-len 32768" in flags["vllm"]
+    assert "--context-length 32768" in flags["sglang"]
+    assert "--ctx-size 262144 --parallel 8" in flags["llama_cpp"]
+
+
+def test_one_engine_alone() -> None:
+    """Its ladder, and nothing of others; llama.cpp has something like sinks and a window."""
+    document = _json(_config("llama-3.1-8b"), *_target("h100", "32K", "64"), "--engine", "llama_cpp")
+
+    assert {choice["engine"] for choice in document["choices"]} == {"llama_cpp"}
+    assert any("--context-shift --keep 4" in rung["finding"] for rung in document["ladder"])
+    assert [rung["finding"].split(":")[0] for rung in document["ladder"] if rung["rung"] == "kv_format"] == [
+        "q8_0",
+        "K q8_0, V q4_0",
+        "q4_0",
+    ]
