@@ -94,11 +94,21 @@ class Budget(Struct, frozen=True, kw_only=True):
     terms: tuple[Term, ...] = ()
 
 
-def compute(model: ModelFiles, arguments: Arguments, device: Device, *, draft: ModelFiles | None = None) -> Budget:
+def compute(
+    model: ModelFiles,
+    arguments: Arguments,
+    device: Device,
+    *,
+    draft: ModelFiles | None = None,
+    shape: ModelShape | None = None,
+    explained: bool = True,
+) -> Budget:
     """Predict the memory of each rank of one replica.
 
     Args:
         draft: the model that speculates, where it is one of its own.
+        shape: the model's config as ``parse_model`` gives it, where that has been done.
+        explained: with the terms.
 
     Raises:
         ModelConfigError: the config has an absurd value.
@@ -107,7 +117,7 @@ def compute(model: ModelFiles, arguments: Arguments, device: Device, *, draft: M
     planner = PLANNERS.get(arguments.engine)
     if planner is None:
         raise ValueError(f"engine {shown(arguments.engine)} has no planner; expected one of {', '.join(PLANNERS)}")
-    shape = parse_model(model.config)
+    shape = shape or parse_model(model.config)
     cuda_bytes = device.visible_bytes
     drafting = parse_model(draft.config) if draft else None
     settings = planner.resolve(arguments, shape, device, draft=drafting)
@@ -129,7 +139,7 @@ def compute(model: ModelFiles, arguments: Arguments, device: Device, *, draft: M
         refused=settings.refused,
         unknown=(*shape.unknown, *weights.unknown, *settings.unknown, *_unknown(planned, ranks, cuda_bytes)),
         warnings=(*model.notes, *settings.warnings, *weights.warnings, *_warnings(ranks, device, settings, cuda_bytes)),
-        terms=tuple(explain(settings, weights, stages[0], kv[0], terms, cuda_bytes)),
+        terms=tuple(explain(settings, weights, stages[0], kv[0], terms, cuda_bytes)) if explained else (),
     )
 
 

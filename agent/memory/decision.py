@@ -86,6 +86,19 @@ def decide(files: ModelFiles, base: Arguments, device: Device, target: Target) -
     )
 
 
+def on_these(files: ModelFiles, base: Arguments, device: Device, target: Target) -> tuple[Fit, KvChoice | None] | None:
+    """The target on the GPUs there are, if it fits: in the KV format it has, else in the first smaller one.
+
+    Raises:
+        ValueError: as in ``decide``.
+    """
+    search = _Search(files, base, device, target)
+    asked = search.ranked(target.gpus)[0]
+    if asked.fits is not False:
+        return (asked, None) if asked.fits else None
+    return next(((one.fit, one.kind) for one in search.formats() if one.fit.fits), None)
+
+
 class _Search:
     """One model, one engine, one target."""
 
@@ -93,8 +106,8 @@ class _Search:
         self.shape = parse_model(files.config)
         self._base = base
         self._target = target
-        self._fitter = Fitter(files, device, base)
-        self._anywhere = Fitter(files, Device(), base)
+        self._fitter = Fitter(files, self.shape, device, base)
+        self._anywhere = Fitter(files, self.shape, Device(), base)
 
     def whole(self, kv: Mapping[str, str] | None = None) -> Fit:
         """One request of full length on one rank."""

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from agent.memory.arguments import Arguments
 from agent.memory.budget import Budget, Device, RankBudget, compute
+from agent.memory.model_config import ModelShape
 from agent.memory.serving import FRACTIONS, NODE_GPUS, Layout
 from agent.memory.units import ceil_div
 from collectors.readings import ModelFiles
@@ -50,10 +51,14 @@ class Fit(Struct, frozen=True, kw_only=True):
 
 
 class Fitter:
-    """Budgets of one model on one kind of device. ``base``: what is given whatever the deployment."""
+    """Budgets of one model on one kind of device.
 
-    def __init__(self, files: ModelFiles, device: Device, base: Arguments) -> None:
+    ``shape`` is the model's config as it was parsed; ``base``: arguments that are given whatever the deployment.
+    """
+
+    def __init__(self, files: ModelFiles, shape: ModelShape, device: Device, base: Arguments) -> None:
         self._files = files
+        self._shape = shape
         self._device = device
         self._base = base
 
@@ -102,7 +107,7 @@ class Fitter:
         return first if widened is None else self._measured(widened, layout, context, concurrency)
 
     def _measured(self, arguments: Arguments, layout: Layout, context: int, concurrency: int) -> Fit:
-        budget = compute(self._files, arguments, self._device)
+        budget = compute(self._files, arguments, self._device, shape=self._shape, explained=False)
         share = ceil_div(concurrency, layout.replicas)
         held = [rank.kv.max_concurrency for rank in budget.ranks]
         requests = None if None in held else min(math.floor(one or 0) for one in held) * layout.replicas

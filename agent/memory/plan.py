@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from agent.memory.arguments import Arguments
 from agent.memory.budget import Device, ModelFacts
-from agent.memory.decision import Decision, Target, decide
+from agent.memory.decision import Decision, Target, decide, on_these
 from agent.memory.fitting import Fit
 from agent.memory.ladder import Rung, kv_dtype, ladder
 from agent.memory.serving import TITLES, flags_text
@@ -114,15 +114,17 @@ def _in_common(base: Arguments, engine: str) -> Arguments:
 def _elsewhere(files: ModelFiles, base: Arguments, device: Device, target: Target) -> Iterator[Choice]:
     """The target in another engine, as it is or in the first KV format that makes it fit; nothing where none does."""
     try:
-        decision = decide(files, base, device, target)
+        found = on_these(files, base, device, target)
     except ValueError:
         return
+    if found is None:
+        return
+    fit, kind = found
     title = TITLES[base.engine] + (", as a GGUF file" if base.engine == "llama_cpp" else "")
-    if decision.asked.fits:
-        yield _choice(decision.asked, f"in {title}")
-    for one in decision.formats:
-        if one.fit.fits:
-            yield _choice(one.fit, f"in {title}: {one.kind.name} KV on the GPUs there are", one.kind.warning)
+    if kind is None:
+        yield _choice(fit, f"in {title}")
+    else:
+        yield _choice(fit, f"in {title}: {kind.name} KV on the GPUs there are", kind.warning)
 
 
 def _choice(fit: Fit, why: str, warning: str | None = None) -> Choice:

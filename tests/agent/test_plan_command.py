@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 from agent.cli import run as run_program
 from agent.plan_command import plan_command
 from tests.agent.memory.models import DIRECTORY
+from tests.engines.tiny_ggufs import llama
 
 
 def _config(name: str) -> str:
@@ -152,3 +153,15 @@ def test_one_engine_alone() -> None:
         "K q8_0, V q4_0",
         "q4_0",
     ]
+
+
+def test_a_gguf_file_is_llama_cpps(tmp_path: Path) -> None:
+    """Without an engine given; the file is what llama-server is told."""
+    path = tmp_path / "tiny.gguf"
+    llama().write(path)
+
+    result = _run(str(path), *_target("l4", "4K", "2"))
+
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[1].startswith("llama.cpp on 1 x NVIDIA L4")
+    assert f"   llama-server -m {path} --gpu-layers all --ctx-size 8192 --parallel 2" in result.stdout.splitlines()
