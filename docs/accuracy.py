@@ -23,6 +23,7 @@ EXACT = {
     "concurrency": "concurrency {}",
     "pool_bytes": "pool {} B",
     "kv_mib": "KV cache {} MiB",
+    "index_mib": "index keys {} MiB",
     "window_mib": "window cache {} MiB",
     "state_mib": "states {} MiB",
 }
@@ -120,15 +121,19 @@ def buffers() -> list[str]:
 
 
 def _cache_bytes(kv: KvBudget, kind: str) -> int | None:
-    """Bytes of one of llama.cpp's caches on all streams."""
+    """Bytes of one of llama.cpp's caches on all streams; ``kv`` is what is neither window nor index."""
     if kind == "state":
         return kv.state_bytes
-    full, window = kv.groups[0], next((group for group in kv.groups if group.kind == "window"), None)
-    if kv.blocks is None or kv.pool_bytes is None or full.blocks_per_request is None:
+    first = kv.groups[0].blocks_per_request
+    if kv.blocks is None or kv.pool_bytes is None or first is None:
         return None
-    streams = kv.blocks // full.blocks_per_request
-    held = 0 if window is None else streams * window.layers * window.page_bytes * (window.blocks_per_request or 0)
-    return held if kind == "window" else kv.pool_bytes - held
+    streams = kv.blocks // first
+    apart = {
+        group.kind: streams * group.layers * group.page_bytes * (group.blocks_per_request or 0)
+        for group in kv.groups
+        if group.kind in ("window", "index")
+    }
+    return kv.pool_bytes - sum(apart.values()) if kind == "kv" else apart.get(kind, 0)
 
 
 def _title(start: Start) -> str:

@@ -17,7 +17,7 @@ Said = dict[str, int | str]
 
 
 class Case(Struct, frozen=True, kw_only=True):
-    """One start of an engine. ``model``: llama, gemma3, mla, deepseek2 or jamba."""
+    """One start of an engine. ``model``: llama, gemma3, mla, deepseek2, deepseek32 or jamba."""
 
     engine: str
     version: str
@@ -121,6 +121,8 @@ _LLAMA_CPP: dict[str, dict[str, Any]] = _OLDER | {
     "gemma3-unified": _ONE_CACHE,
     "gemma3-swa-full": {**_TWO, "swa_full": True},
     "deepseek2-q8_0-unified": _ONE_CACHE | _Q8,
+    "deepseek32-f16": _FOUR,
+    "deepseek32-q8_0-unified": _ONE_CACHE | _Q8,
     "jamba-q8_0-unified": _ONE_CACHE | _Q8,
 }
 _SGLANG: dict[str, dict[str, Any]] = {

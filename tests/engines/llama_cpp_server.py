@@ -31,8 +31,8 @@ def start(python: Path, model: Path, arguments: dict[str, Any]) -> str:
 
 
 def of_interest(log: str) -> str:
-    """Lines about memory, without their times."""
-    lines = (re.sub(r"^[\d.]+ [IWE] (srv +)?", "", line) for line in log.splitlines())
+    """Lines about memory, without times."""
+    lines = (re.sub(r"^[\d.]+ [IWE] (srv +)?", "", line) for line in log.splitlines() if " took " not in line)
     return "".join(f"{line}\n" for line in lines if line.startswith(_OF_INTEREST))
 
 
@@ -44,7 +44,8 @@ def said(log: str) -> Said:
         "compute_mib": _one(r"compute buffer.* ([\d.]+) MiB", last),
     }
     sizes = re.findall(r"KV buffer size = +([\d.]+) MiB", last)
-    found |= dict(zip(("kv_mib", "window_mib"), sizes, strict=False))
+    second = "index_mib" if "creating indexer KV cache" in last else "window_mib"
+    found |= dict(zip(("kv_mib", second), sizes, strict=False))
     states = re.findall(r"RS buffer size = +([\d.]+) MiB", last)
     return found | ({"state_mib": states[0]} if states else {})
 

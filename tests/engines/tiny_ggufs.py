@@ -125,6 +125,28 @@ def deepseek2(layers: int = 3, latent: int = 512, rope: int = 64) -> TinyGguf:
     )
 
 
+def deepseek32(layers: int = 3, width: int = 128) -> TinyGguf:
+    """Latent attention with an indexer, whose keys have 128 elements."""
+    dense, heads, query = deepseek2(layers), 4, 64
+    indexer: Shapes = {
+        "indexer.k_norm": (width,),
+        "indexer.proj": (_HIDDEN, heads),
+        "indexer.attn_k": (_HIDDEN, width),
+        "indexer.attn_q_b": (query, heads * width),
+    }
+    tensors = dense.tensors
+    for index in range(layers):
+        tensors = tensors | _numbered(index, indexer)
+    names = {"head_count": heads, "key_length": width, "top_k": 64}
+    config = {"model_type": "deepseek_v32", "index_n_heads": heads, "index_head_dim": width, "index_topk": 64}
+    return TinyGguf(
+        architecture="deepseek32",
+        metadata=dense.metadata | {f"attention.indexer.{name}": value for name, value in names.items()},
+        tensors=tensors,
+        config=dense.config | config,
+    )
+
+
 def jamba(layers: int = 4, inner: int = 512, state: int = 16, kernel: int = 4) -> TinyGguf:
     """Mamba and attention in turn: every second layer has 2 KV heads x 32."""
     attention = [index % 2 == 1 for index in range(layers)]
@@ -189,7 +211,11 @@ def _blocks(layers: int, layer: Shapes) -> Shapes:
 
 def _numbered(index: int, layer: Shapes) -> Shapes:
     bare = ("ssm_a", "ssm_d")  # these have no ".weight"
-    biased = {"ssm_conv1d": 1, "ssm_dt": 1}  # these have a bias as long as their dimension of that number
+    biased = {
+        "ssm_conv1d": 1,
+        "ssm_dt": 1,
+        "indexer.k_norm": 0,
+    }  # these have a bias as long as their dimension of that number
     shapes: Shapes = {}
     for name, shape in layer.items():
         shapes[f"blk.{index}.{name}" + ("" if name in bare else ".weight")] = shape
@@ -238,7 +264,7 @@ def _tokenizer() -> dict[str, Value]:
     }
 
 
-MODELS = {"llama": llama, "gemma3": gemma3, "deepseek2": deepseek2, "jamba": jamba}
+MODELS = {"llama": llama, "gemma3": gemma3, "deepseek2": deepseek2, "deepseek32": deepseek32, "jamba": jamba}
 
 
 def main(arguments: list[str]) -> int:

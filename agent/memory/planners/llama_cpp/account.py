@@ -15,13 +15,17 @@ _STATE = "llama.cpp b11549 src/llama-memory-recurrent.cpp"
 
 def explain(stage: Stage, settings: Settings, kv: KvBudget, *, cuda_bytes: int | None) -> Iterator[Term]:
     """Bytes of a cell, of the full cache, of windows and of states, and what one request has of them."""
-    full, window, state = caches(stage.layers, settings)
+    found = caches(stage.layers, settings)
+    full, window, state = found["full"], found["window"], found["state"]
+    cell = full.cell_bytes + found["index"].cell_bytes
     if full.sizes:
-        yield Term(name="bytes_per_token", value=full.cell_bytes, formula=_by_layer(full), source=_SOURCE)
+        formula = " + ".join(_by_layer(cache) for cache in (full, found["index"]) if cache.sizes)
+        yield Term(name="bytes_per_token", value=cell, formula=formula, source=_SOURCE)
     if window.sizes:
         yield Term(name="window_cell_bytes", value=window.cell_bytes, formula=_by_layer(window), source=_WINDOW)
     if kv.pool_bytes is not None:
-        parts = [f"{cache.cells:,} cells × {cache.cell_bytes:,}" for cache in (full, window) if cache.sizes]
+        sizes = [(full.cells, cell), (window.cells, window.cell_bytes)]
+        parts = [f"{cells:,} cells × {size:,}" for cells, size in sizes if size]
         yield Term(
             name="pool_bytes",
             value=kv.pool_bytes,

@@ -1,18 +1,19 @@
 """The caches of one llama.cpp server: allocated whole at its start, so its memory does not grow with requests.
 
     full cache   = streams x context of a slot x (K + V) of each layer
+    index cache  = streams x context of a slot x index key of each layer that has an indexer, in the type of K
     window cache = streams x min(context, window x (slots if unified else 1) + ubatch), padded to 256, likewise
     states       = slots x (convolution + recurrent state) in fp32
 
 Source: llama.cpp b11549 src/llama-kv-cache.cpp, llama-kv-cache-iswa.cpp, llama-memory-recurrent.cpp.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
 from agent.memory.kv_cache import KvBudget, KvGroup, Layouts, entry_bytes
-from agent.memory.layers import Cache, Heads, Latent, Layer, State
+from agent.memory.layers import Cache, Heads, IndexKeys, Latent, Layer, State
 from agent.memory.model_config import Decoder
 from agent.memory.planners.llama_cpp.settings import Settings, padded
 from agent.memory.planners.planner import Stage
@@ -39,25 +40,18 @@ def plan(stages: Sequence[Stage], settings: Settings, *, cuda_bytes: int | None)
     return [_budget(stage.layers, settings) for stage in stages]
 
 
-def caches(layers: Sequence[Layer], settings: Settings) -> tuple[Cells, Cells, Cells]:
-    """The full caches, those of windows, and the recurrent states (one cell for each slot)."""
-    windows = [cache for cache in _all(layers) if _window(cache, settings)]
-    window = max((_window(cache, settings) for cache in windows), default=0)
-    full = [cache for cache in _all(layers) if not isinstance(cache, State) and not _window(cache, settings)]
-    kind = "mla" if any(isinstance(cache, Latent) for cache in full) else "full"
-    return (
-        Cells(kind=kind, cells=settings.cells, sizes=tuple(_cell(cache, settings) for cache in full)),
-        Cells(
-            kind="window",
-            cells=window_cells(window, settings),
-            sizes=tuple(_cell(cache, settings) for cache in windows),
-        ),
-        Cells(
-            kind="state",
-            cells=1,
-            sizes=tuple(_cell(cache, settings) for cache in _all(layers) if isinstance(cache, State)),
-        ),
-    )
+def caches(layers: Sequence[Layer], settings: Settings) -> dict[str, Cells]:
+    """The full caches and index keys, those of windows, and the recurrent states (one cell for each slot)."""
+    window = max((_window(cache, settings) for cache in _all(layers)), default=0)
+    cells = {"full": settings.cells, "index": settings.cells, "window": window_cells(window, settings), "state": 1}
+    return {
+        name: Cells(
+            kind="mla" if name == "full" and any(isinstance(cache, Latent) for cache in _all(layers)) else name,
+            cells=count,
+            sizes=tuple(_cell(cache, settings) for cache in _all(layers) if _place(cache, settings) == name),
+        )
+        for name, count in cells.items()
+    }
 
 
 def window_cells(window: int, settings: Settings) -> int:
@@ -70,8 +64,8 @@ def window_cells(window: int, settings: Settings) -> int:
 
 def runtime(decoder: Decoder, layers: tuple[Layer, ...], settings: Settings) -> RuntimeBudget:
     """Buffers of the largest batch: a mask over all cells, and activations in fp32."""
-    full, window, _ = caches(layers, settings)
-    cells = (full.cells if full.sizes else 0) + (window.cells if window.sizes else 0)
+    found = caches(layers, settings)
+    cells = sum(found[name].cells for name in ("full", "index", "window") if found[name].sizes)
     mask = settings.ubatch * cells * _MASK_BYTES
     channels = max((cache.conv_channels for cache in _all(layers) if isinstance(cache, State)), default=0)
     step = settings.ubatch * (4 * decoder.hidden + 2 * decoder.intermediate + 5 * channels) * _FLOAT_BYTES
@@ -94,25 +88,27 @@ def runtime(decoder: Decoder, layers: tuple[Layer, ...], settings: Settings) -> 
 
 
 def _budget(layers: Sequence[Layer], settings: Settings) -> KvBudget:
-    full, window, state = caches(layers, settings)
+    found = caches(layers, settings)
+    window, state = found["window"], found["state"]
+    cell = found["full"].cell_bytes + found["index"].cell_bytes
     own_window = ceil_div(settings.streams * window.cells, settings.slots)
     fixed = own_window * window.cell_bytes + state.cell_bytes
     return KvBudget(
-        bytes_per_token=full.cell_bytes,
-        bytes_per_token_logical=full.cell_bytes,
+        bytes_per_token=cell,
+        bytes_per_token_logical=cell,
         fixed_bytes_per_request=fixed,
-        groups=tuple(_groups(full, window, state)),
-        bytes_per_block=full.cell_bytes,
+        groups=tuple(_groups(found.values())),
+        bytes_per_block=cell,
         blocks=settings.streams * settings.cells,
-        pool_bytes=settings.streams * sum(cache.cells * cache.cell_bytes for cache in (full, window)),
+        pool_bytes=settings.streams * (settings.cells * cell + window.cells * window.cell_bytes),
         pool_tokens=settings.streams * settings.max_model_len,
-        request_bytes=settings.max_model_len * full.cell_bytes + fixed,
+        request_bytes=settings.max_model_len * cell + fixed,
         max_concurrency=float(settings.streams),
         state_bytes=settings.slots * state.cell_bytes,
     )
 
 
-def _groups(*kinds: Cells) -> Iterator[KvGroup]:
+def _groups(kinds: Iterable[Cells]) -> Iterator[KvGroup]:
     for cache in kinds:
         if cache.sizes:
             same = len(set(cache.sizes)) == 1
@@ -129,6 +125,17 @@ def _all(layers: Sequence[Layer]) -> Iterator[Cache]:
     return (cache for layer in layers for cache in layer.caches)
 
 
+def _place(cache: Cache, settings: Settings) -> str:
+    """Which cache of the engine a layer's is a part of."""
+    match cache:
+        case State():
+            return "state"
+        case IndexKeys():
+            return "index"
+        case _:
+            return "window" if _window(cache, settings) else "full"
+
+
 def _window(cache: Cache, settings: Settings) -> int:
     """The tokens that a layer keeps; 0 where it keeps all."""
     if isinstance(cache, Heads) and cache.reach in ("window", "chunk") and settings.windows:
@@ -138,7 +145,7 @@ def _window(cache: Cache, settings: Settings) -> int:
 
 def _cell(cache: Cache, settings: Settings) -> int:
     """Bytes of one token, or of one state."""
-    layouts = Layouts(kv=settings.kv, conv_dtype="float32", state_dtype="float32")
+    layouts = Layouts(kv=settings.kv, index=settings.kv.k, conv_dtype="float32", state_dtype="float32")
     size = entry_bytes(cache, layouts, tp=1)
     if isinstance(cache, Latent) and settings.rules.latent_values:
         size += settings.kv.v.of(cache.rank)

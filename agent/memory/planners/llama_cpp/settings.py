@@ -29,7 +29,6 @@ _NO_CONTEXT = 4096
 _OWN_NAMES = {"auto": "f16", "float16": "f16", "bfloat16": "bf16", "float32": "f32"}
 _WITHOUT_WINDOWS = ("mistral", "mixtral", "phi3", "qwen2")  # llama.cpp keeps all of their tokens
 _UNPLANNED: dict[type[Cache], str] = {
-    IndexKeys: "index keys",
     Record: "records of compressed attention",
     Compressor: "compressor states",
 }
@@ -164,8 +163,8 @@ def _unknown(settings: Settings, shape: ModelShape) -> Iterator[str]:
         yield "KV cache: how llama.cpp splits it by rows or tensors (tp) is not known here; devices take layers (pp)"
     caches = _caches(shape)
     found = sorted({name for cache in caches for kind, name in _UNPLANNED.items() if isinstance(cache, kind)})
-    if any(isinstance(cache, Latent) and cache.sparse for cache in caches):
-        found.append("sparse latent attention")
+    if any(isinstance(cache, IndexKeys) and not (cache.packed and cache.ratio == 1) for cache in caches):
+        found.append("index keys of this kind")
     if any(isinstance(cache, Heads) and cache.reach == "encoder" for cache in caches):
         found.append("an encoder's output")
     if any(isinstance(cache, State) and cache.kind == "lightning" for cache in caches):

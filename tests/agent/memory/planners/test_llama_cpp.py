@@ -87,6 +87,12 @@ def test_latent_attention_has_no_v() -> None:
     assert old.pool_bytes == 61 * (576 + 512) * 2 * 32_768
 
 
+def test_index_keys_are_of_the_type_of_k() -> None:
+    """DeepSeek-V3.2: 61 x (512 + 64 + 128) elements; GLM-5.2 has an indexer on 21 of 78 layers."""
+    assert kv(config("deepseek-v3.2"), ctx_size=4096, kv_cache_dtype="q8_0").bytes_per_token == 61 * 704 * 34 // 32
+    assert kv(config("glm-5.2"), ctx_size=4096).bytes_per_token == (78 * 576 + 21 * 128) * 2
+
+
 def test_states_are_fp32_for_each_slot() -> None:
     """Jamba-v0.1: 28 Mamba layers x (3 columns + 16 states) x 8,192 channels x 4 bytes, whatever the cache type."""
     pool = kv(config("jamba-v0.1"), ctx_size=4096, parallel=3, kv_cache_dtype="q8_0")
@@ -118,8 +124,11 @@ def test_cache_types_that_it_refuses(model: str, arguments: dict[str, Any], sent
 @pytest.mark.parametrize(
     ("model", "arguments", "sentence"),
     [
-        ("deepseek-v4-flash", {}, "KV cache: how llama.cpp keeps compressor states, index keys, records"),
-        ("deepseek-v3.2", {}, "KV cache: how llama.cpp keeps index keys, sparse latent attention is not known"),
+        (
+            "deepseek-v4-flash",
+            {},
+            "KV cache: how llama.cpp keeps compressor states, records of compressed attention, index",
+        ),
         ("llama-3.1-8b", {"tp": 2}, "KV cache: how llama.cpp splits it by rows or tensors (tp)"),
     ],
 )
