@@ -30,7 +30,7 @@ def start(python: Path, model: Path, flags: Sequence[str], log: Path) -> tuple[s
         *("nice", "-n", "10", str(python), "-m", "sglang.launch_server", "--model-path", str(model)),
         *("--device", "cpu", "--load-format", "dummy", "--enable-metrics", "--host", "127.0.0.1", "--port", str(port)),
         *("--attention-backend", "torch_native", "--sampling-backend", "pytorch", "--disable-cuda-graph"),
-        *("--max-running-requests", "8", *flags),
+        *("--max-running-requests", "8", "--skip-server-warmup", *flags),
     ]
     environment = os.environ | {"SGLANG_USE_CPU_ENGINE": "1", "HF_HUB_OFFLINE": "1", "NO_PROXY": "127.0.0.1"}
     with log.open("wb") as file:
