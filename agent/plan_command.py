@@ -143,7 +143,7 @@ def _ladder(rungs: tuple[Rung, ...]) -> Table:
 
 
 def _summary(choice: Choice) -> str:
-    sizes = {"TP": choice.tp, "PP": choice.pp, "DP": choice.dp}
+    sizes = {"TP": choice.tp, "PP": choice.pp, "DP": choice.dp, "DCP": choice.dcp}
     spread = " x ".join(f"{name} {size}" for name, size in sizes.items() if size > 1)
     gpus = f"{choice.gpus} GPU{'s' * (choice.gpus > 1)}{f' ({spread})' if spread else ''}"
     headroom = "" if choice.headroom_ratio is None else f", {100 * choice.headroom_ratio:.1f} % headroom"

@@ -21,7 +21,8 @@ __all__ = ["Choice", "Plan", "Rung", "Target", "plan"]
 class Choice(Struct, frozen=True, kw_only=True):
     """One deployment that fits, and why it is here.
 
-    ``kv_bytes`` (what its requests need), ``pool_bytes`` and ``weights_bytes`` are those of its fullest rank.
+    ``dcp`` is within the ranks of ``tp``, and so is SGLang's ``dp``, which is of attention. ``kv_bytes`` (what its
+    requests need), ``pool_bytes`` and ``weights_bytes`` are those of its fullest rank.
     """
 
     engine: str
@@ -30,6 +31,7 @@ class Choice(Struct, frozen=True, kw_only=True):
     tp: int
     pp: int
     dp: int
+    dcp: int
     kv_cache_dtype: str
     context: int
     concurrency: int
@@ -136,6 +138,7 @@ def _choice(fit: Fit, why: str, warning: str | None = None) -> Choice:
         tp=arguments.tp or 1,
         pp=arguments.pp or 1,
         dp=arguments.dp or 1,
+        dcp=arguments.dcp or 1,
         kv_cache_dtype=kv_dtype(fit),
         context=fit.context,
         concurrency=fit.concurrency,
