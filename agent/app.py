@@ -22,6 +22,7 @@ from agent.web.routes import build_app
 from agent.web.serving import HttpServer, bind
 from agent.web.web_file import WebFile
 from collectors.discovery.host import Discovery, HostDiscovery
+from collectors.home import Homes
 from collectors.http_streams import StreamTransport
 from collectors.http_text import Endpoint
 from collectors.netns import connect_in_network_of
@@ -50,6 +51,7 @@ class Agent:
         self._discovery: Discovery = (
             SimulatedDiscovery(simulated_state, commands) if simulated_state else HostDiscovery(commands)
         )
+        self._homes = None if simulated_state else Homes()
         self.fleet = Fleet(
             settings.servers, open_endpoint=_endpoint, local_hosts=_own_addresses(), clock=time.monotonic
         )
@@ -98,7 +100,7 @@ class Agent:
 
     def _look(self) -> Look:
         discovery = self._discovery if self.settings.discovery else None
-        return look(self._table, discovery, self.fleet.local_ports)
+        return look(self._table, discovery, self.fleet.local_ports, homes=self._homes)
 
     @contextlib.asynccontextmanager
     async def polling(self) -> AsyncIterator[asyncio.Task[None]]:
@@ -200,6 +202,7 @@ def _expected(fleet: Fleet) -> frozenset[tuple[str, str]]:
     for name, source in fleet.sources.items():
         wanted |= {("endpoint", name)} if source.watch.may_ask else set()
         wanted |= {("model", name)} if source.model else set()
+        wanted |= {("log", name)} if source.log and source.watch.log_paths else set()
     return frozenset(wanted)
 
 

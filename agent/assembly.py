@@ -1,27 +1,37 @@
 """From the latest readings to the records of a snapshot: a device's closed sum, budget beside live. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import get_args
 
 from msgspec import Struct, structs
 
 from agent.memory.breakdown import INVISIBLE_ABOVE_BYTES, Part, Share, attribute
 from agent.memory.budget import Budget, RankBudget, RuntimeBudget
-from agent.memory.comparison import headroom_ratio, kv_block_fragmentation, unexplained_bytes
+from agent.memory.comparison import (
+    RUNTIME_COMPONENTS,
+    headroom_ratio,
+    kv_block_fragmentation,
+    runtime_bytes,
+    unexplained_bytes,
+)
 from agent.seating import Seat, ServerView, named_parts, pool_bytes, pool_of, rank_budget
 from agent.snapshot import (
+    BOUNDS,
     BudgetLine,
     Component,
     Counters,
     Device,
+    Failure,
     Fragmentation,
     GpuHealth,
+    Log,
     Pool,
     Rank,
     Replica,
     Requests,
     Server,
 )
-from collectors.readings import DeviceReading, NodeReading, PoolReading, ReplicaReading
+from collectors.readings import DeviceReading, FailureKind, LogReading, NodeReading, PoolReading, ReplicaReading
 
 
 class DeviceExtremes(Struct, frozen=True, kw_only=True):
@@ -45,7 +55,11 @@ def device_record(
     """One device of the snapshot: its closed sum, the budget beside it, deviations, extremes and the hardware."""
     here = [seat for seat in seated if seat.uuid == reading.uuid]
     budgets = {seat.server: rank_budget(servers[seat.server], seat.rank) for seat in here}
-    lines = tuple(line for name, budget in budgets.items() if budget for line in _budget_lines(name, budget))
+    shares = [Share(server=seat.server, pids=seat.pids, named=named_parts(servers[seat.server], seat)) for seat in here]
+    apart = {share.server: {part.component for part in share.named} for share in shares}
+    lines = tuple(
+        line for name, budget in budgets.items() if budget for line in _budget_lines(name, budget, apart[name])
+    )
     record = Device(
         uuid=reading.uuid or "",
         gpu=gpu,
@@ -59,7 +73,6 @@ def device_record(
     )
     if reading.memory is None:
         return record
-    shares = [Share(server=seat.server, pids=seat.pids, named=named_parts(servers[seat.server], seat)) for seat in here]
     breakdown = attribute(reading.memory, reading.processes, shares, kind=reading.memory_kind)
     runtimes = {name: budget.runtime if budget else None for name, budget in budgets.items()}
     return structs.replace(
@@ -108,14 +121,19 @@ def _components(parts: Sequence[Part], lines: Sequence[BudgetLine], *, age_secon
         )
 
 
-def _budget_lines(server: str, budget: RankBudget) -> Iterator[BudgetLine]:
+def _budget_lines(server: str, budget: RankBudget, apart: Collection[str]) -> Iterator[BudgetLine]:
+    """As live: what of the runtime is known apart there, is apart here."""
     for component, count in (("weights", budget.weights_bytes), ("kv_pool", budget.kv.pool_bytes)):
         if count is not None:
             yield BudgetLine(server=server, component=component, bound="likely", bytes=count)
-    if budget.runtime is not None:
-        yield BudgetLine(server=server, component="runtime", bound="low", bytes=budget.runtime.low)
-        yield BudgetLine(server=server, component="runtime", bound="likely", bytes=budget.runtime.likely)
-        yield BudgetLine(server=server, component="runtime", bound="high", bytes=budget.runtime.high)
+    if budget.runtime is None:
+        return
+    named = {name: getattr(budget.runtime, name) for name in RUNTIME_COMPONENTS if name in apart}
+    for name, size in named.items():
+        yield BudgetLine(server=server, component=name, bound="likely", bytes=size.likely)
+    for bound in BOUNDS:
+        rest = getattr(budget.runtime, bound) - sum(getattr(size, bound) for size in named.values())
+        yield BudgetLine(server=server, component="runtime", bound=bound, bytes=rest)
 
 
 def _unexplained(
@@ -124,7 +142,7 @@ def _unexplained(
     """By server, runtime above the budget's high bound; only where weights and pool are told apart from it."""
     apart = {name: {part.component for part in parts if part.server == name} for name in runtimes}
     return {
-        part.server: unexplained_bytes(part.bytes, budget)
+        part.server: unexplained_bytes(runtime_bytes(parts, part.server), budget)
         for part in parts
         if part.component == "runtime"
         and (budget := runtimes.get(part.server)) is not None
@@ -170,10 +188,27 @@ def server_record(server: ServerView, *, seated: Sequence[Seat], gpus: Mapping[s
             }
         ),
         fragmentation=tuple(_fragmentation(server)),
+        log=_log(server.log, now) if server.log else None,
+        container=server.container,
         budget_fits=budget.fits if budget else None,
         max_request_tokens=_max_model_len(budget),
         max_request_bytes=one.request_bytes if one else None,
         notes=(*(serving.notes if serving else ()), *(budget.unknown if budget else ()), *server.notes),
+    )
+
+
+def _log(log: LogReading, now: float) -> Log:
+    """Failures of every kind, also those that never happened."""
+    last = log.last_failure
+    return Log(
+        version=log.version,
+        ready=log.ready,
+        age_seconds=max(0.0, now - log.at),
+        ranks=log.ranks,
+        failures=dict.fromkeys(get_args(FailureKind), 0) | log.failures,
+        last_failure=Failure(kind=last.kind, age_seconds=max(0.0, now - last.at), figures=last.figures)
+        if last
+        else None,
     )
 
 

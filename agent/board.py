@@ -18,7 +18,7 @@ from agent.processes import Look
 from agent.seating import seats
 from agent.snapshot import Pool, Reload, Snapshot
 from agent.watch import ServerWatch
-from collectors.readings import DeviceReading, Fault, ModelFiles, NodeReading, ProcessTree, ServerReading
+from collectors.readings import DeviceReading, Fault, LogReading, ModelFiles, NodeReading, ProcessTree, ServerReading
 from collectors.run import Outcome
 
 WINDOW_SECONDS = 60.0
@@ -121,6 +121,16 @@ class Board:
         if outcome.value is not None:
             fault = watch.take_model(outcome.value)
         self._record("model", watch.facts.name, fault, outcome.duration_seconds)
+
+    def took_log(self, watch: ServerWatch, outcome: Outcome[LogReading | None]) -> None:
+        """Take what a server's log says by now."""
+        self._record("log", watch.facts.name, outcome.fault, outcome.duration_seconds)
+        watch.log = outcome.value or watch.log
+
+    def lost_log(self, watch: ServerWatch) -> None:
+        """Where a server's log is, is not known any more: its sizes are of a run that is over."""
+        self.health.forget("log", watch.facts.name)
+        watch.log = structs.replace(watch.log, ranks=(), ready=False) if watch.log else None
 
     def settings_reloaded(self, *, success: bool) -> None:
         """Take how the last reload of the settings went."""

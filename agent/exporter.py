@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from agent.metrics import BY_NAME, CATALOGUE, PREFIX
 from agent.snapshot import Device, GpuHealth, Pool, Server, Snapshot
-from collectors.readings import HostMemory, ServerState
+from collectors.readings import Container, HostMemory, ServerState
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 STATES: tuple[ServerState, ...] = ("loading", "serving", "sleeping", "down")
@@ -143,6 +143,10 @@ def _server(server: Server) -> Iterator[Sample]:
         return
     facts = {"engine": server.engine, "version": server.version or "", "model": server.model or ""}
     yield "server_info", {**name, **facts, "url": server.url}, 1
+    if server.container is not None:
+        yield "server_container_info", {**name, **_container(server.container)}, 1
+    for kind, count in server.log.failures.items() if server.log else ():
+        yield "server_oom_events_total", {**name, "kind": kind}, count
     optional = (
         ("budget_fits", server.budget_fits),
         ("kv_max_request_tokens", server.max_request_tokens),
@@ -173,6 +177,17 @@ def _server(server: Server) -> Iterator[Sample]:
         for bound, share in (("low", ratio.low), ("likely", ratio.likely), ("high", ratio.high)):
             if share is not None:
                 yield "fragmentation_ratio", {**where, "bound": bound}, share
+
+
+def _container(container: Container) -> dict[str, str]:
+    """Names as people know them; of an id the twelve characters that runtimes show."""
+    return {
+        "container": container.name or "",
+        "container_id": (container.id or "")[:12],
+        "pod": container.pod or "",
+        "namespace": container.namespace or "",
+        "unit": container.unit or "",
+    }
 
 
 def _ranks(server: Server, several: bool) -> Iterator[Sample]:

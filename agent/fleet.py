@@ -14,6 +14,7 @@ from msgspec import Struct
 from agent.memory.arguments import Arguments, from_flags, merge
 from agent.settings import ServerSettings, check_server, port_of
 from agent.watch import ServerFacts, ServerWatch
+from collectors.engine_logs.reader import LogReader
 from collectors.http_text import Endpoint, parse_base_url
 from collectors.model_files import read_model
 from collectors.readings import FoundServer, ModelFiles
@@ -24,12 +25,16 @@ LOOPBACK = "127.0.0.1"
 
 
 class Source(Struct, frozen=True, kw_only=True):
-    """The ways to read one server; ``model`` blocks, and is None where no path is known. ``close`` ends connections."""
+    """The ways to read one server; ``model`` blocks, and is None where no path is known. ``close`` ends connections.
+
+    ``log`` blocks too, and is None for an engine whose log says nothing.
+    """
 
     watch: ServerWatch
     reader: EngineReader
     close: Callable[[], Awaitable[None]]
     model: Callable[[], ModelFiles] | None = None
+    log: LogReader | None = None
 
 
 class ServerSpec(Struct, frozen=True, kw_only=True):
@@ -62,6 +67,7 @@ class Fleet:
         self._local_hosts = local_hosts
         self._clock = clock
         self._specs: dict[str, ServerSpec] = {}
+        self._logs: dict[str, LogReader] = {}  # they count, so they outlive the other ways of a server
         self._seen_at: dict[str, float] = {}
         self._servers: Sequence[ServerSettings] = ()
         self._found: Sequence[FoundServer] = ()
@@ -136,6 +142,7 @@ class Fleet:
             on_this_host=found is not None or self._is_local(spec.url),
             configured=spec.settings is not None,
             model_path=spec.model,
+            log_path=spec.settings.log if spec.settings else None,
             notes=found.notes if found else (),
         )
         watch = self._by_name().get(spec.name)
@@ -152,10 +159,17 @@ class Fleet:
                 reader=ENGINES[spec.engine].open(endpoint, clock=self._clock),
                 close=endpoint.aclose,
                 model=partial(read_model, Path(spec.model)) if spec.model else None,
+                log=self._log(spec),
             )
         self._specs[spec.name] = spec
         if found is not None:
             watch.saw(found.tree)
+
+    def _log(self, spec: ServerSpec) -> LogReader | None:
+        log = ENGINES[spec.engine].log
+        if log is None:
+            return None
+        return self._logs.setdefault(spec.name, LogReader(log, clock=self._clock))
 
     def _forget(self, now: float, present: set[str]) -> None:
         """Mark what is not present as down; drop what has not been for too long."""
@@ -172,6 +186,7 @@ class Fleet:
         self.watches[:] = [watch for watch in self.watches if watch.facts.name != name]
         self.sources.pop(name, None)
         self._specs.pop(name, None)
+        self._logs.pop(name, None)
         self._seen_at.pop(name, None)
 
     def _by_name(self) -> dict[str, ServerWatch]:

@@ -13,6 +13,7 @@ REASONS: Mapping[str, tuple[str, ...]] = {
     "processes": ("permission",),
     "endpoint": ("refused", "timeout"),
     "model": ("malformed",),
+    "log": ("absent", "permission"),
 }
 """Failure reasons that are exported as 0 from the start, so that a first failure is seen as an increase."""
 
@@ -56,6 +57,10 @@ class Health:
             source.succeeded_at, source.succeeded_wall = now, wall
         else:
             source.failures[fault.reason] = source.failures.get(fault.reason, 0) + 1
+
+    def forget(self, name: str, target: str) -> None:
+        """Drop one source: there is nothing to read there any more."""
+        self._sources.pop((name, target), None)
 
     def keep(self, targets: Collection[str]) -> None:
         """Drop every source of any other target: it is not there any more."""

@@ -8,12 +8,15 @@ import contextlib
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Protocol, TypeVar
 
 from agent.board import Board
 from agent.fleet import Fleet, Source
 from agent.processes import Look
 from agent.settings import Intervals
+from agent.watch import ServerWatch
+from collectors.engine_logs.reader import LogReader
 from collectors.readings import ModelFiles
 from collectors.run import Outcome, run
 
@@ -110,6 +113,7 @@ class Poller:
                 tree = outcome.value.trees.get(name)
                 seconds = outcome.duration_seconds
                 self._board.took_tree(watch, Outcome(value=tree, fault=fault, duration_seconds=seconds, at=outcome.at))
+            watch.home = outcome.value.homes.get(watch.tree.processes[0].pid) if watch.tree else None
 
     def _follow(self, group: asyncio.TaskGroup) -> None:
         """Start what is new in the fleet, stop what left it or is to be read in another way."""
@@ -123,6 +127,8 @@ class Poller:
                 jobs = [self._endpoint(source)]
                 if source.model is not None:
                     jobs.append(self._model(source, source.model))
+                if source.log is not None:
+                    jobs.append(self._log(source.watch, source.log))
                 self._following[name] = (source, tuple(group.create_task(job) for job in jobs))
 
     async def _tick(self) -> None:
@@ -156,6 +162,14 @@ class Poller:
                 self._board.took_model(source.watch, outcome)
                 read = outcome.value is not None
             await asyncio.sleep(0 if read else MODEL_RETRY_SECONDS)
+
+    async def _log(self, watch: ServerWatch, log: LogReader) -> None:
+        async for _ in self._beats(lambda: self._intervals.endpoints):
+            if not watch.log_paths:
+                self._board.lost_log(watch)
+                continue
+            async with self._threaded("log", watch.facts.name, partial(log.read, watch.log_paths)) as outcome:
+                self._board.took_log(watch, outcome)
 
     @contextlib.asynccontextmanager
     async def _threaded(self, name: str, target: str, read: Callable[[], T]) -> AsyncIterator[Outcome[T]]:

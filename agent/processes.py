@@ -6,8 +6,9 @@ from msgspec import Struct
 
 from collectors.discovery.host import Discovery
 from collectors.errors import CollectorError
+from collectors.home import Homes
 from collectors.procfs import ProcessTable
-from collectors.readings import Fault, FoundServer, ProcessTree
+from collectors.readings import Fault, FoundServer, Home, ProcessTree
 
 
 class Look(Struct, frozen=True, kw_only=True):
@@ -16,9 +17,12 @@ class Look(Struct, frozen=True, kw_only=True):
     found: tuple[FoundServer, ...]
     trees: dict[str, ProcessTree | None] = {}
     faults: dict[str, Fault] = {}
+    homes: dict[int, Home] = {}  # by the pid of a server's first process
 
 
-def look(table: ProcessTable, discovery: Discovery | None, ports: Mapping[str, int]) -> Look:
+def look(
+    table: ProcessTable, discovery: Discovery | None, ports: Mapping[str, int], *, homes: Homes | None = None
+) -> Look:
     """Scan for servers, then find who listens on each of these ports that no found server has.
 
     Raises:
@@ -43,7 +47,10 @@ def look(table: ProcessTable, discovery: Discovery | None, ports: Mapping[str, i
             trees[name] = tree
         if tree is not None:
             contested.add(port)
-    return Look(found=tuple(one for one in found if not _pretends(one, contested)), trees=trees, faults=faults)
+    believed = tuple(one for one in found if not _pretends(one, contested))
+    roots = [tree.processes[0] for tree in (*trees.values(), *(one.tree for one in believed)) if tree is not None]
+    places = {root.pid: homes.of(root) for root in roots} if homes else {}
+    return Look(found=believed, trees=trees, faults=faults, homes=places)
 
 
 def _pretends(found: FoundServer, contested: set[int]) -> bool:

@@ -6,7 +6,18 @@ from msgspec import Struct
 
 from agent.memory.breakdown import Part
 from agent.memory.budget import Budget, RankBudget
-from collectors.readings import NodeReading, PoolReading, ProcessTree, RankTitle, ServerReading, ServerState
+from collectors.readings import (
+    Container,
+    Evidence,
+    LogReading,
+    NodeReading,
+    PoolReading,
+    ProcessTree,
+    RankLog,
+    RankTitle,
+    ServerReading,
+    ServerState,
+)
 
 
 class ServerView(Struct, frozen=True, kw_only=True):
@@ -18,6 +29,8 @@ class ServerView(Struct, frozen=True, kw_only=True):
     state: ServerState
     reading: ServerReading | None = None
     tree: ProcessTree | None = None
+    log: LogReading | None = None
+    container: Container | None = None
     titles: Mapping[int, RankTitle] = {}  # by pid
     devices: tuple[str, ...] = ()  # configured UUIDs, in rank order
     on_this_host: bool = True
@@ -35,12 +48,13 @@ class ServerView(Struct, frozen=True, kw_only=True):
 
 
 class Seat(Struct, frozen=True, kw_only=True):
-    """One rank of a server on one device."""
+    """One rank of a server on one device, the ``place``-th of those the server is seated on."""
 
     server: str
     uuid: str
     rank: RankTitle | None
     pids: frozenset[int]
+    place: int = 0
 
 
 def seats(node: NodeReading, servers: Sequence[ServerView]) -> list[Seat]:
@@ -54,17 +68,18 @@ def seats(node: NodeReading, servers: Sequence[ServerView]) -> list[Seat]:
 
 def _seats(node: NodeReading, server: ServerView) -> Iterator[Seat]:
     own = frozenset(process.pid for process in server.tree.processes) if server.tree else frozenset()
-    found = False
+    found = 0
     for device in node.devices:
         listed = {process.pid for process in device.processes.processes} if device.processes else set()
         pids = own & listed
         if pids and device.uuid:
-            found = True
             rank = next((server.titles[pid] for pid in sorted(pids) if pid in server.titles), None)
-            yield Seat(server=server.name, uuid=device.uuid, rank=rank or _only_rank(server), pids=pids)
+            rank = rank or _only_rank(server)
+            yield Seat(server=server.name, uuid=device.uuid, rank=rank, pids=pids, place=found)
+            found += 1
     if not found and (server.processes_hidden or (own and not _processes_visible(node))):
         for number, uuid in enumerate(_configured(node, server)):
-            yield Seat(server=server.name, uuid=uuid, rank=_nth_rank(server, number), pids=frozenset())
+            yield Seat(server=server.name, uuid=uuid, rank=_nth_rank(server, number), pids=frozenset(), place=number)
 
 
 def _processes_visible(node: NodeReading) -> bool:
@@ -120,19 +135,65 @@ def pool_bytes(pool: PoolReading | None, budget: RankBudget | None) -> int | Non
     return pool.blocks * budget.kv.bytes_per_block
 
 
+def of_this_run(log: LogReading, reading: ServerReading | None) -> bool:
+    """Whether a log may be that of the run which answers now: it does not name another version."""
+    versions = {version.partition("+")[0] for version in (log.version, reading and reading.version) if version}
+    return len(versions) < 2
+
+
+def log_of(server: ServerView, seat: Seat) -> RankLog | None:
+    """What the server's log says of the rank or device at this seat; nothing where it tells of several models."""
+    log = server.log
+    if log is None or log.several_models or not of_this_run(log, server.reading):
+        return None
+    if all(one.rank is None for one in log.ranks):
+        return next((one for one in log.ranks if one.device == seat.place), None)
+    return next((one for one in log.ranks if one.rank is not None and one.rank == seat.rank), None)
+
+
 def named_parts(server: ServerView, seat: Seat) -> tuple[Part, ...]:
-    """The parts of a rank whose bytes are known apart from what its processes hold; none unless it serves."""
+    """The parts of a rank whose bytes are known apart from what its processes hold; none unless it serves.
+
+    What the engine reports in its log comes before what is computed. The activation peak of its log is no part: it is
+    what a trial run needed, not what is held now.
+    """
     if server.state != "serving":
         return ()
+    return tuple(_named_parts(server, seat))
+
+
+def _named_parts(server: ServerView, seat: Seat) -> Iterator[Part]:
     budget = rank_budget(server, seat.rank)
-    parts = []
-    if budget and budget.weights_bytes is not None and budget.weights_evidence == "computed":
-        parts.append(Part(component="weights", server=server.name, bytes=budget.weights_bytes, evidence="computed"))
+    log = log_of(server, seat) or RankLog()
+
+    def part(component: str, count: int | None, evidence: Evidence = "reported") -> Iterator[Part]:
+        if count is not None:
+            yield Part(component=component, server=server.name, bytes=count, evidence=evidence)
+
+    if log.weights_bytes is not None:
+        yield from part("weights", log.weights_bytes)
+    elif budget and budget.weights_evidence == "computed":
+        yield from part("weights", budget.weights_bytes, "computed")
     pool = pool_of(server, seat.rank)
-    whole = pool_bytes(pool, budget)
-    if pool is None or budget is None or whole is None or pool.used_blocks is None:
-        return tuple(parts)
-    used = pool.used_blocks * (budget.kv.bytes_per_block or 0)
-    for component, count in (("kv_used", used), ("kv_available", whole - used)):
-        parts.append(Part(component=component, server=server.name, bytes=count, evidence="computed"))
-    return tuple(parts)
+    whole, evidence = _pool_size(pool, budget, log)
+    used = _used_bytes(pool, whole)
+    if whole is not None and used is not None:
+        yield from part("kv_used", used, evidence)
+        yield from part("kv_available", whole - used, evidence)
+    yield from part("state", log.state_bytes)
+    yield from part("cuda_graphs", log.cuda_graphs_bytes)
+    yield from part("activations", log.activations_bytes)
+
+
+def _pool_size(pool: PoolReading | None, budget: RankBudget | None, log: RankLog) -> tuple[int | None, Evidence]:
+    """Blocks times their exact bytes; where the layout is not known, what the log says was set aside."""
+    exact = pool_bytes(pool, budget)
+    if exact is not None:
+        return exact, "computed"
+    return (log.kv_pool_bytes if pool is not None else None), "reported"
+
+
+def _used_bytes(pool: PoolReading | None, whole: int | None) -> int | None:
+    if pool is None or whole is None or not pool.blocks or pool.used_blocks is None:
+        return None
+    return whole * pool.used_blocks // pool.blocks

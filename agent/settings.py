@@ -43,6 +43,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     arguments: dict[str, int | float | str | bool] = {}
     devices: tuple[str, ...] = ()
     api_key_file: str | None = None
+    log: str | None = None
 
     @property
     def label(self) -> str:

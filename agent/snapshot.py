@@ -4,10 +4,21 @@ from typing import Literal
 
 from msgspec import Struct
 
-from collectors.readings import Evidence, HostMemory, MemoryKind, PoolKind, ServerState
+from collectors.readings import (
+    Container,
+    Evidence,
+    FailureKind,
+    HostMemory,
+    MemoryKind,
+    PoolKind,
+    RankLog,
+    ServerState,
+)
 
 SCHEMA: Literal["vramscope.snapshot/1"] = "vramscope.snapshot/1"
 WINDOWS = ("60s", "start")
+Bound = Literal["low", "likely", "high"]
+BOUNDS: tuple[Bound, ...] = ("low", "likely", "high")
 
 
 class Component(Struct, frozen=True, kw_only=True):
@@ -26,7 +37,7 @@ class BudgetLine(Struct, frozen=True, kw_only=True):
 
     server: str
     component: str
-    bound: Literal["low", "likely", "high"]
+    bound: Bound
     bytes: int
 
 
@@ -135,6 +146,25 @@ class Replica(Struct, frozen=True, kw_only=True):
     counters: Counters
 
 
+class Failure(Struct, frozen=True, kw_only=True):
+    """Memory that ran out, as the log said it; ``figures`` are the line's own, in bytes where their names say so."""
+
+    kind: FailureKind
+    age_seconds: float
+    figures: dict[str, int] = {}
+
+
+class Log(Struct, frozen=True, kw_only=True):
+    """What a server's log says: sizes of the newest start by rank, failures by kind since it is followed."""
+
+    version: str | None
+    ready: bool
+    age_seconds: float
+    ranks: tuple[RankLog, ...] = ()
+    failures: dict[FailureKind, int] = {}
+    last_failure: Failure | None = None
+
+
 class Server(Struct, frozen=True, kw_only=True):
     """One inference server. ``requests`` and ``counters`` sum its replicas."""
 
@@ -158,6 +188,8 @@ class Server(Struct, frozen=True, kw_only=True):
     requests: Requests
     counters: Counters
     fragmentation: tuple[Fragmentation, ...] = ()
+    log: Log | None = None
+    container: Container | None = None
     budget_fits: bool | None = None
     max_request_tokens: int | None = None
     max_request_bytes: int | None = None

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from agent.snapshot import Collector, Device, Server, Snapshot
+from agent.snapshot import Collector, Device, Log, Server, Snapshot
 
 GIB = 2**30
 
@@ -94,9 +94,32 @@ def _facts(server: Server) -> Iterator[str]:
         yield f"pids {' '.join(map(str, server.pids))}"
     if server.model_path:
         yield f"model {server.model_path}"
+    if server.container:
+        names = {field: getattr(server.container, field) for field in server.container.__struct_fields__}
+        yield "in " + ", ".join(f"{field.replace('_', ' ')} {value}" for field, value in names.items() if value)
+    if server.log:
+        yield from _log(server.log)
     if server.arguments:
         yield "arguments " + ", ".join(f"{name} {value}" for name, value in server.arguments.items())
     yield from server.notes
+
+
+def _log(log: Log) -> Iterator[str]:
+    """What its log says, by rank or device, and what ran out."""
+    for one in log.ranks:
+        who = f"device {one.device}" if one.rank is None else f"rank tp {one.rank.tp_rank} pp {one.rank.pp_rank}"
+        sizes = {name: getattr(one, name) for name in one.__struct_fields__ if name.endswith("_bytes")}
+        shown = [
+            f"{name.removesuffix('_bytes').replace('_', ' ')} {_gib(size)}" for name, size in sizes.items() if size
+        ]
+        if shown:
+            yield f"log: {who}: {', '.join(shown)}"
+    for kind, count in log.failures.items():
+        if count:
+            yield f"log: {kind} {count} times"
+    if log.last_failure and log.last_failure.figures:
+        figures = (f"{name} {value:,}" for name, value in log.last_failure.figures.items())
+        yield f"log: last of them, {log.last_failure.kind}: {', '.join(figures)}"
 
 
 def _source(collector: Collector) -> str:

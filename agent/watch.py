@@ -1,6 +1,7 @@
 """What the agent remembers about one server between ticks: its last reading, processes, model, budget and history."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 from msgspec import Struct
 
@@ -9,10 +10,12 @@ from agent.memory.arguments import Arguments, from_reported, known_values, merge
 from agent.memory.budget import Budget, Device
 from agent.memory.history import PoolHistory
 from agent.memory.model_config import parse_model
-from agent.seating import ServerView
-from collectors.readings import Fault, ModelFiles, ProcessTree, RankTitle, ServerReading, ServerState
+from agent.memory.runtime import Calibration
+from agent.seating import ServerView, of_this_run
+from collectors.readings import Fault, Home, LogReading, ModelFiles, ProcessTree, RankTitle, ServerReading, ServerState
 
 RESTART_SLACK_SECONDS = 2.0
+_Basis = tuple[Arguments, Device, Calibration | None]
 
 
 class ServerFacts(Struct, frozen=True, kw_only=True):
@@ -28,6 +31,7 @@ class ServerFacts(Struct, frozen=True, kw_only=True):
     on_this_host: bool = True
     configured: bool = True
     model_path: str | None = None
+    log_path: str | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -40,6 +44,8 @@ class ServerWatch:
         self.reading: ServerReading | None = None
         self.tree: ProcessTree | None = None
         self.model: ModelFiles | None = None
+        self.home: Home | None = None
+        self.log: LogReading | None = None
         self.restarts = 0
         self.histories: dict[tuple[str, str], PoolHistory] = {}
         self._rank_of = rank_of
@@ -47,7 +53,7 @@ class ServerWatch:
         self._titles: dict[int, RankTitle] = {}
         self._last: ServerReading | None = None  # survives a time without answers, to notice a restart
         self._reported: tuple[dict[str, object], Arguments, tuple[str, ...]] | None = None
-        self._budget: tuple[tuple[Arguments, Device], Budget | None, tuple[str, ...]] | None = None
+        self._budget: tuple[_Basis, Budget | None, tuple[str, ...]] | None = None
         self.notes: tuple[str, ...] = ()
 
     def took(self, reading: ServerReading) -> bool:
@@ -68,6 +74,13 @@ class ServerWatch:
     def lost(self) -> None:
         """The endpoint did not answer: nothing it said before is passed on as current."""
         self.reading = None
+
+    @property
+    def log_paths(self) -> tuple[Path, ...]:
+        """The files its log is in: as settings say, else where its output is seen to go."""
+        if self.facts.log_path is not None:
+            return (Path(self.facts.log_path),)
+        return tuple(map(Path, self.home.logs)) if self.home else ()
 
     def saw(self, tree: ProcessTree | None, *, hidden: bool = False) -> None:
         """Take the process tree behind the server's port: None when nothing listens there, or who does is hidden."""
@@ -93,6 +106,8 @@ class ServerWatch:
             state=self.state,
             reading=self.reading,
             tree=self.tree,
+            log=self.log,
+            container=self.home.container if self.home else None,
             titles=self._titles,
             devices=self.facts.devices,
             on_this_host=self.facts.on_this_host,
@@ -116,7 +131,7 @@ class ServerWatch:
         self.notes = self.facts.notes
         if self.model is None:
             return None
-        key = (self._arguments(), device)
+        key = (self._arguments(), device, calibration_of(self.log, self._last))
         if self._budget is None or self._budget[0] != key:
             self._budget = (key, *_predicted(self.model, *key))
         _, budget, problems = self._budget
@@ -164,10 +179,12 @@ class ServerWatch:
         )
 
 
-def _predicted(model: ModelFiles, arguments: Arguments, device: Device) -> tuple[Budget | None, tuple[str, ...]]:
+def _predicted(
+    model: ModelFiles, arguments: Arguments, device: Device, calibration: Calibration | None
+) -> tuple[Budget | None, tuple[str, ...]]:
     """The budget, or why a config can't have one."""
     try:
-        budget = budgets.compute(model, arguments, device)
+        budget = budgets.compute(model, arguments, device, calibration=calibration)
     except ValueError as error:
         return None, (f"no budget: {model.path}: {error}",)
     if any(rank.weights_evidence == "predicted" for rank in budget.ranks):
@@ -186,3 +203,18 @@ def _restarted(last: ServerReading, reading: ServerReading) -> bool:
 def _generated(reading: ServerReading) -> int | None:
     counts = [replica.generation_tokens for replica in reading.replicas]
     return sum(count for count in counts if count is not None) if counts and None not in counts else None
+
+
+def calibration_of(log: LogReading | None, reading: ServerReading | None) -> Calibration | None:
+    """What the log of this run takes the place of in the budget: of several ranks, the one that needs most."""
+    if log is None or not log.ready or not of_this_run(log, reading):
+        return None
+    parts = {
+        "activations": [rank.activation_peak_bytes for rank in log.ranks],
+        "cuda_graphs": [rank.cuda_graphs_bytes for rank in log.ranks],
+        "non_torch": [rank.non_torch_bytes for rank in log.ranks],
+    }
+    known = {name: max(size for size in sizes if size is not None) for name, sizes in parts.items() if any(sizes)}
+    if not known:
+        return None
+    return Calibration(source=f"the start-up log of {log.engine} {log.version or ''}".strip(), **known)

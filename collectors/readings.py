@@ -236,3 +236,70 @@ class ModelFiles(Struct, frozen=True, kw_only=True):
     other_bytes: dict[str, int] = {}
     bytes_by_dtype: dict[str, int] = {}
     notes: tuple[str, ...] = ()
+
+
+FailureKind = Literal[
+    "cuda_oom", "no_cache_blocks", "capture_failed", "context_refused", "start_refused", "kv_pool_full"
+]
+
+
+class RankLog(Struct, frozen=True, kw_only=True):
+    """What a log says of one rank, or where it tells devices and no ranks, of the process's n-th device.
+
+    ``activations_bytes`` are held all the time; ``activation_peak_bytes`` is the most that a trial run needed.
+    """
+
+    rank: RankTitle | None = None
+    device: int | None = None
+    weights_bytes: int | None = None
+    kv_pool_bytes: int | None = None
+    state_bytes: int | None = None
+    cuda_graphs_bytes: int | None = None
+    activations_bytes: int | None = None
+    activation_peak_bytes: int | None = None
+    non_torch_bytes: int | None = None
+    kv_tokens: int | None = None
+    max_concurrency: float | None = None
+
+
+class LogFailure(Struct, frozen=True, kw_only=True):
+    """Memory that ran out; ``figures`` are those of the line, in bytes where they say so. ``at``: when it was read."""
+
+    kind: FailureKind
+    at: float
+    figures: dict[str, int] = {}
+
+
+class LogReading(Struct, frozen=True, kw_only=True):
+    """What a server's log says by now: of the newest start, and what failed while the log was followed.
+
+    ``ready``: the start is over. ``several_models``: the sizes are of the model that was loaded last.
+    """
+
+    at: float
+    engine: str
+    version: str | None = None
+    ready: bool = False
+    several_models: bool = False
+    ranks: tuple[RankLog, ...] = ()
+    failures: dict[FailureKind, int] = {}
+    last_failure: LogFailure | None = None
+
+
+class Container(Struct, frozen=True, kw_only=True):
+    """Where a process lives: its container by runtime and id, its pod, or its systemd unit, as far as known."""
+
+    runtime: str | None = None
+    id: str | None = None
+    name: str | None = None
+    pod: str | None = None
+    pod_uid: str | None = None
+    namespace: str | None = None
+    unit: str | None = None
+
+
+class Home(Struct, frozen=True, kw_only=True):
+    """A server's first process from outside: what it is in, and the files its output goes to."""
+
+    container: Container | None = None
+    logs: tuple[str, ...] = ()

@@ -6,6 +6,8 @@ from typing import Protocol
 from msgspec import Struct
 
 from collectors.discovery.command import ReadCommand
+from collectors.engine_logs import vllm as vllm_log
+from collectors.engine_logs.shapes import LogFormat
 from collectors.http_text import Endpoint
 from collectors.readings import RankTitle, ServerReading
 from collectors.vllm import command as vllm_command
@@ -28,7 +30,7 @@ class Engine(Struct, frozen=True, kw_only=True):
     """How one engine is read.
 
     ``paths``: the only ones ever requested; ``rank_of``: the rank a process title names; ``command``: how its servers
-    are told among all processes.
+    are told among all processes; ``log``: what its log says.
     """
 
     name: str
@@ -36,10 +38,16 @@ class Engine(Struct, frozen=True, kw_only=True):
     open: Opener
     rank_of: Callable[[str], RankTitle | None]
     command: ReadCommand
+    log: LogFormat | None = None
 
 
 ENGINES: dict[str, Engine] = {
     "vllm": Engine(
-        name="vllm", paths=vllm.PATHS, open=vllm.VllmReader, rank_of=vllm_rank_of, command=vllm_command.COMMAND
+        name="vllm",
+        paths=vllm.PATHS,
+        open=vllm.VllmReader,
+        rank_of=vllm_rank_of,
+        command=vllm_command.COMMAND,
+        log=vllm_log.FORMAT,
     ),
 }

@@ -65,6 +65,21 @@ def write_model(folder: Path) -> Path:
     return folder
 
 
+LOG = """\
+(APIServer pid=1) INFO 11-29 16:47:32 [api_utils.py:286] non-default args: {'model_tag': './tiny-llama'}
+(EngineCore pid=2) INFO 11-29 16:47:44 [core.py:133] Initializing a V1 LLM engine (v0.32.0) with config: model='m'
+(EngineCore pid=2) INFO 11-29 16:47:50 [gpu_model_runner.py:5150] Model loading took 0.25 GiB memory and 1.5 seconds
+(EngineCore pid=2) INFO 11-29 16:47:51 [gpu_worker.py:760] Available KV cache memory: 69.5 GiB
+(EngineCore pid=2) INFO 11-29 16:47:51 [kv_cache_utils.py:2327] GPU KV cache size: 3,200 tokens, \
+Maximum concurrency for 2,048 tokens per request: 1.56x
+(EngineCore pid=2) INFO 11-29 16:47:55 [gpu_model_runner.py:6582] Graph capturing finished in 4 secs, took 0.50 GiB
+(EngineCore pid=2) INFO 11-29 16:47:55 [gpu_worker.py:1034] Free memory on device (78.5/79.18 GiB) on startup. \
+Desired GPU memory utilization is (0.92, 72.84 GiB). Actual usage is 0.5 GiB for consumed memory (weights + \
+non-torch), 0.125 GiB for peak activation, and 0.5 GiB for CUDAGraph memory.
+(APIServer pid=1) INFO:     Application startup complete.
+"""
+
+
 class Node:
     """Files and environment of the node; ``replay`` answers as the recorded server."""
 
@@ -75,8 +90,10 @@ class Node:
         write_state(self.state_file, state())
         self.environment = environment(build(folder), self.state_file)
         self.model = write_model(folder / "tiny-llama")
+        self.log = folder / "server.log"
+        self.log.write_text(LOG)
         self.config = folder / "vramscope.yml"
-        server = f"{{url: '{replay.url}', name: chat, model: '{self.model}'}}"
+        server = f"{{url: '{replay.url}', name: chat, model: '{self.model}', log: '{self.log}'}}"
         self.config.write_text(f"discovery: false\nservers: [{server}]\n")
 
 

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from collectors.simulated.state import NodeState, write_state
-from tests.node import GIB, MIB, TINY_LLAMA_BYTES, Node, recorded_node, state
+from tests.node import GIB, MIB, Node, recorded_node, state
 from tests.program import Program, finished, running
 from tests.promtool import promtool
 
@@ -22,6 +22,7 @@ GOLDEN = Path(__file__).parent / "golden" / "metrics.txt"
 UNSTABLE = (
     (r'(build_info\{python=")[^"]+', r"\1*"),
     (r'(url="http://127.0.0.1:)\d+', r"\1*"),
+    (r"^(?:# \w+ )?vramscope_server_container_info.*\n", ""),  # where the tests run
     (r"^(vramscope_settings_last_reload_timestamp_seconds) \S+$", r"\1 *"),
     (r"^(vramscope_collector_(?:duration|last_success_timestamp)_seconds\{.*\}) \S+$", r"\1 *"),
 )
@@ -39,6 +40,7 @@ def program(node: Node) -> Iterator[Program]:
     arguments = ("run", "--config", str(node.config), "--listen", "127.0.0.1:0")
     with running(*arguments, environment=node.environment) as program:
         program.until(lambda: 'component="kv_used"' in program.metrics())
+        program.until(lambda: 'component="cuda_graphs"' in program.metrics())
         yield program
 
 
@@ -59,16 +61,17 @@ def alone(folder: Path) -> Path:
 
 
 def test_every_byte_beside_a_recorded_server(program: Program) -> None:
-    """The real binding's readings and the recorded page: each component by hand."""
+    """The real binding's readings, the recorded page and the server's log: each component by hand."""
     parts = components(program)
     page = (Path(__file__).parent / "fixtures" / "vllm" / "0.32.0" / "metrics_growing.txt").read_text()
     usage = float(re.search(r"^vllm:kv_cache_usage_perc\{.*\} (\S+)$", page, re.M)[1])  # type: ignore[index] # it is there
 
     assert parts == {
-        "weights": TINY_LLAMA_BYTES,
+        "weights": GIB // 4,  # of the log, and so are the graphs
         "kv_used": round(usage * 99) * 32 * 512,
         "kv_available": (100 - round(usage * 99)) * 32 * 512,
-        "runtime": 2 * GIB - TINY_LLAMA_BYTES - 100 * 32 * 512,
+        "cuda_graphs": GIB // 2,
+        "runtime": 2 * GIB - 3 * GIB // 4 - 100 * 32 * 512,
         "other_processes": 3 * GIB,
         "reserved": 479 * MIB,
         "hidden": 20 * MIB,

@@ -19,7 +19,7 @@ from agent.memory.layers import Heads, Latent, Layer
 from agent.memory.model_config import ModelShape, parse_model
 from agent.memory.planners.planner import Device, Planner, Settings, Stage
 from agent.memory.planners.registry import PLANNERS
-from agent.memory.runtime import RuntimeBudget
+from agent.memory.runtime import Calibration, RuntimeBudget, calibrated
 from agent.memory.units import Range, Term, shown, size_text
 from agent.memory.weights import Weights, weigh
 from collectors.readings import ModelFiles
@@ -102,6 +102,7 @@ def compute(
     draft: ModelFiles | None = None,
     shape: ModelShape | None = None,
     explained: bool = True,
+    calibration: Calibration | None = None,
 ) -> Budget:
     """Predict the memory of each rank of one replica.
 
@@ -109,6 +110,7 @@ def compute(
         draft: the model that speculates, where it is one of its own.
         shape: the model's config as ``parse_model`` gives it, where that has been done.
         explained: with the terms.
+        calibration: what is known of the runtime of such a run, in the place of ranges.
 
     Raises:
         ModelConfigError: the config has an absurd value.
@@ -125,7 +127,7 @@ def compute(
     weights = _weigh(shape, _measured(model, arguments), settings, settings.stages, mtp=mtp)
     if draft and drafting:
         weights = _with_draft(weights, _weigh(drafting, draft, settings, (len(drafting.layers),), mtp=False))
-    stages = _stages(planner, shape, settings, weights)
+    stages = _stages(planner, shape, settings, weights, calibration)
     planned = bool(shape.layers) and all(layer.known for layer in shape.layers) and not settings.unknown
     kv = planner.plan(stages, settings, cuda_bytes=cuda_bytes) if planned else [_bounded(shape)] * len(stages)
     terms = planner.explain(stages[0], settings, kv[0], cuda_bytes=cuda_bytes) if planned else ()
@@ -182,12 +184,15 @@ def _with_draft(weights: Weights, draft: Weights) -> Weights:
     )
 
 
-def _stages(planner: Planner[Any], shape: ModelShape, settings: Settings, weights: Weights) -> list[Stage]:
+def _stages(
+    planner: Planner[Any], shape: ModelShape, settings: Settings, weights: Weights, calibration: Calibration | None
+) -> list[Stage]:
     stages, start = [], 0
     for count, held in zip(settings.stages, weights.stages, strict=True):
         layers = shape.layers[start : start + count]
         start += count
         runtime = planner.runtime(shape.decoder, layers, settings) if shape.decoder else None
+        runtime = calibrated(runtime, calibration) if runtime else None
         stages.append(Stage(layers=layers, weights_bytes=held, runtime=runtime))
     return stages
 

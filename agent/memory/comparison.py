@@ -8,6 +8,8 @@ from agent.memory.breakdown import Part
 from agent.memory.budget import RuntimeBudget
 
 ROOM_COMPONENTS = ("free", "activations", "allocator_slack")
+RUNTIME_COMPONENTS = ("runtime", "cuda_graphs", "activations", "allocator_slack", "context")
+"""What a budget's runtime stands for; those after the first only where they are known apart."""
 
 
 def headroom_ratio(
@@ -33,8 +35,13 @@ def headroom_ratio(
             if budget is None or not {(part.server, "weights"), (part.server, "kv_used")} <= named:
                 return None
             fixed = budget.context.likely + budget.cuda_graphs.likely + budget.non_torch.likely
-            room += max(0, min(part.bytes, budget.high) - fixed)
+            room += max(0, min(runtime_bytes(parts, part.server), budget.high) - fixed)
     return room / total_bytes
+
+
+def runtime_bytes(parts: Sequence[Part], server: str) -> int:
+    """All of a server's live runtime, whatever of it is known apart."""
+    return sum(part.bytes for part in parts if part.server == server and part.component in RUNTIME_COMPONENTS)
 
 
 def unexplained_bytes(runtime_bytes: int, budget: RuntimeBudget) -> int:

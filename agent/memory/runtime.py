@@ -9,6 +9,7 @@ Context, libraries and graphs are published observations. What a host has shown 
 from collections.abc import Iterable
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from agent.memory.layers import Latent, Layer, State
 from agent.memory.model_config import Decoder, Experts, LatentAttention
@@ -21,6 +22,7 @@ _GATHERED = 5  # times the longest request (vLLM mla/indexer.py)
 _INDEX_LOGITS = 512 * MIB
 _ATTENTION_WORKSPACE = 394 * MIB
 
+PARTS = ("activations", "cuda_graphs", "non_torch", "context")
 CONTEXT = Range(
     low=300 * MIB, likely=518 * MIB, high=612 * MIB, source="CUDA context and modules of one process, as reported"
 )
@@ -68,8 +70,7 @@ class RuntimeBudget(Struct, frozen=True, kw_only=True):
     @property
     def inside(self) -> tuple[Range, ...]:
         """The parts that the engine takes off its own share before it sizes the pool."""
-        names = ("activations", "cuda_graphs", "non_torch", "context")
-        return tuple(part for name, part in zip(names, self.parts, strict=True) if name not in self.outside)
+        return tuple(part for name, part in zip(PARTS, self.parts, strict=True) if name not in self.outside)
 
 
 class Calibration(Struct, frozen=True, kw_only=True):
@@ -120,15 +121,23 @@ def estimate(
         "non_torch": _sum(LIBRARIES, COMMUNICATION) if ranks > 1 else LIBRARIES,
         "context": CONTEXT,
     }
-    return RuntimeBudget(**_calibrated(parts, calibration), outside=outside)
+    return calibrated(RuntimeBudget(**parts, outside=outside), calibration)
 
 
-def _calibrated(parts: dict[str, Range], calibration: Calibration | None) -> dict[str, Range]:
+def calibrated(runtime: RuntimeBudget, calibration: Calibration | None) -> RuntimeBudget:
+    """The runtime with what is known of such a run in the place of its ranges.
+
+    Of activations a peak is known, of which the allocator keeps more than was handed out: their high bound stays.
+    """
     if calibration is None:
-        return parts
-    known = {name: size for name in parts if (size := getattr(calibration, name)) is not None}
+        return runtime
+    known = {name: size for name in PARTS if (size := getattr(calibration, name)) is not None}
     source = f"calibrated from {calibration.source}"
-    return parts | {name: Range(low=size, likely=size, high=size, source=source) for name, size in known.items()}
+    ranges = {name: Range(low=size, likely=size, high=size, source=source) for name, size in known.items()}
+    if calibration.activations is not None:
+        high = max(runtime.activations.high, calibration.activations)
+        ranges["activations"] = replace(ranges["activations"], high=high)
+    return replace(runtime, **ranges)
 
 
 def _activations(decoder: Decoder, layers: tuple[Layer, ...], load: Load, *, tp: int, expert_ranks: int) -> Range:

@@ -74,7 +74,7 @@ def test_inputs_of_a_recurrence() -> None:
 
 
 def test_a_calibrated_part_has_no_range() -> None:
-    """What was measured before takes its place, and says where it is from."""
+    """What was measured before takes its place, and says where it is from; of a peak the allocator may keep more."""
     shape = parse_model(config("llama-3.1-8b"))
     assert shape.decoder is not None
 
@@ -85,9 +85,10 @@ def test_a_calibrated_part_has_no_range() -> None:
         calibration=Calibration(source="the start-up log of vLLM 0.33", activations=1234, context=0),
     )
 
-    assert (runtime.activations.low, runtime.activations.likely, runtime.activations.high) == (1234, 1234, 1234)
+    assert (runtime.activations.low, runtime.activations.likely) == (1234, 1234)
+    assert runtime.activations.high == _estimate(shape.decoder, shape.layers, tp=1).activations.high
     assert runtime.activations.source == "calibrated from the start-up log of vLLM 0.33"
-    assert runtime.context.high == 0
+    assert (runtime.context.low, runtime.context.high) == (0, 0)
     assert runtime.cuda_graphs.high > runtime.cuda_graphs.low
 
 

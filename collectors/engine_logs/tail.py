@@ -1,0 +1,122 @@
+"""Following a file that somebody else writes: what was appended since the last look, through rotation, bounded.
+
+A file that was renamed away is read to its end before the one that took its name; one that was cut short
+(``copytruncate``) from its new beginning. Only regular files are read, and never beyond the size they have.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+CHUNK_BYTES = 256 * 1024
+BACK_BYTES = 32 * 2**20
+"""How far behind the end of a file a start is looked for."""
+RECENT_BYTES = 2**20
+"""What is read of the end of a file in which no start is found there."""
+MAX_LINE_BYTES = 4096
+
+
+class Tail:
+    """One path. ``starts``: marks of lines, from the newest of which on the file is read at first."""
+
+    def __init__(self, path: Path, *, starts: tuple[bytes, ...]) -> None:
+        self.path = path
+        self._starts = starts
+        self._descriptor: int | None = None
+        self._identity: tuple[int, int] | None = None
+        self._position = 0
+        self._rest = b""
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+        self._descriptor = None
+        self._rest = b""
+
+    def read(self) -> Iterator[bytes]:
+        """Blocks of whole lines that are new. Raises: OSError."""
+        if self._descriptor is None:
+            self._open(at_newest=self._identity is None)
+        yield from self._appended()
+        if self._was_replaced():
+            yield from self._appended()  # what was written to the old one meanwhile
+            yield from self._last_line()
+            self.close()
+            self._open(at_newest=False)
+            yield from self._appended()
+
+    def _open(self, *, at_newest: bool) -> None:
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            os.close(descriptor)
+            raise OSError(errno.EINVAL, "not a regular file", str(self.path))
+        self._descriptor = descriptor
+        self._identity = (status.st_dev, status.st_ino)
+        self._position = _newest(descriptor, status.st_size, self._starts) if at_newest else 0
+
+    def _was_replaced(self) -> bool:
+        try:
+            status = self.path.stat()
+        except FileNotFoundError:
+            return False  # a new one may come
+        return (status.st_dev, status.st_ino) != self._identity
+
+    def _appended(self) -> Iterator[bytes]:
+        assert self._descriptor is not None
+        size = os.fstat(self._descriptor).st_size
+        if size < self._position:
+            self._position, self._rest = 0, b""
+        if size - self._position > BACK_BYTES:  # it grows faster than it is read
+            self._position, self._rest = size - BACK_BYTES, b""
+        while self._position < size:
+            data = os.pread(self._descriptor, min(CHUNK_BYTES, size - self._position), self._position)
+            if not data:
+                return
+            self._position += len(data)
+            yield from self._whole_lines(data)
+
+    def _whole_lines(self, data: bytes) -> Iterator[bytes]:
+        """Up to the last line break; a line that does not end is given up piece by piece."""
+        data = self._rest + data
+        end = data.rfind(b"\n") + 1
+        if not end and len(data) > MAX_LINE_BYTES:
+            end = len(data)
+        self._rest = data[end:]
+        if end:
+            yield data[:end]
+
+    def _last_line(self) -> Iterator[bytes]:
+        if self._rest:
+            yield self._rest
+
+
+def _newest(descriptor: int, size: int, starts: tuple[bytes, ...]) -> int:
+    """Where the line of the newest start begins; without one near the end, a bit before the end."""
+    longest = max(map(len, starts), default=0)
+    end, behind = size, b""
+    while end > max(0, size - BACK_BYTES):
+        begin = max(0, end - CHUNK_BYTES)
+        data = os.pread(descriptor, end - begin, begin) + behind
+        found = max((data.rfind(mark) for mark in starts), default=-1)
+        if found >= 0:
+            return begin + data.rfind(b"\n", 0, found) + 1
+        behind = data[:longest]
+        end = begin
+    return 0 if size <= RECENT_BYTES else size - RECENT_BYTES
+
+
+def marked_lines(block: bytes, marks: tuple[bytes, ...]) -> list[bytes]:
+    """The lines of a block that hold one of the marks, in order, each at most ``MAX_LINE_BYTES`` long."""
+    found: dict[int, bytes] = {}
+    for mark in marks:
+        at = block.find(mark)
+        while at >= 0:
+            start = block.rfind(b"\n", 0, at) + 1
+            end = block.find(b"\n", at)
+            end = len(block) if end < 0 else end
+            found[start] = block[start : min(end, start + MAX_LINE_BYTES)]
+            at = block.find(mark, end)
+    return [line for _, line in sorted(found.items())]
