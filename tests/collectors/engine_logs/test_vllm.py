@@ -12,7 +12,8 @@ from tests.collectors.engine_logs.lines import GIB, only, read, take
 from tests.collectors.replay import FIXTURES
 
 V1 = "INFO 07-01 10:00:00 [gpu_model_runner.py:1]"
-SPLIT = "Free memory on device (78.5/79.18 GiB) on startup. Desired GPU memory utilization is (0.9, 71.26 GiB). Actual usage is "
+START = "Free memory on device (78.5/79.18 GiB) on startup. Desired GPU memory utilization is (0.9, 71.26 GiB). "
+SPLIT = f"{START}Actual usage is "
 REPLACE = (
     " Replace gpu_memory_utilization config with `--kv-cache-memory=58317895065` (54.31 GiB) to fit into requested"
     " memory, or `--kv-cache-memory=66119473152` (61.58 GiB) to fully utilize gpu memory."
