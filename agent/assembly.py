@@ -14,7 +14,7 @@ from agent.memory.comparison import (
     runtime_bytes,
     unexplained_bytes,
 )
-from agent.seating import Seat, ServerView, named_parts, pool_bytes, pool_of, rank_budget
+from agent.seating import Seat, ServerView, block_bytes, named_parts, pool_bytes, pools_of, rank_budget
 from agent.snapshot import (
     BOUNDS,
     BudgetLine,
@@ -223,14 +223,15 @@ def _max_model_len(budget: Budget | None) -> int | None:
 
 
 def _rank(server: ServerView, seat: Seat, gpu: str) -> Rank:
-    whole = pool_bytes(pool_of(server, seat.rank), rank_budget(server, seat.rank))
+    budget = rank_budget(server, seat.rank)
+    sizes = {pool.kind: pool_bytes(pool, budget) for pool in pools_of(server, seat.rank)}
     return Rank(
         gpu=gpu,
         uuid=seat.uuid,
         tp_rank=seat.rank.tp_rank if seat.rank else None,
         pp_rank=seat.rank.pp_rank if seat.rank else None,
         replica=seat.rank.replica if seat.rank else "0",
-        pool_bytes={"full": whole} if whole is not None and server.state == "serving" else {},
+        pool_bytes={kind: size for kind, size in sizes.items() if size is not None and server.state == "serving"},
     )
 
 
@@ -245,8 +246,7 @@ def _replica(reading: ReplicaReading) -> Replica:
 def _pool(server: ServerView, pool: PoolReading) -> Pool:
     budgets = server.budget.ranks if server.budget else ()
     counted = not (pool.capacity_is_estimate and _shared(server))
-    sizes = [size for budget in budgets if (size := pool_bytes(pool, budget)) is not None]
-    slopes = [budget.kv.bytes_per_token for budget in budgets if budget.kv.bytes_per_token is not None]
+    sizes = [size for budget in (budgets or (None,)) if (size := pool_bytes(pool, budget)) is not None]
     return Pool(
         replica=pool.replica,
         kind=pool.kind,
@@ -257,7 +257,7 @@ def _pool(server: ServerView, pool: PoolReading) -> Pool:
         available_tokens=pool.available_tokens if counted else None,
         used_ratio=pool.used_ratio,
         pool_bytes=min(sizes, default=None),
-        bytes_per_token=max(slopes, default=None),
+        bytes_per_token=max(_slopes(pool, budgets), default=None),
         block_size=pool.block_size_tokens,
         growth_tokens_per_second=server.growth_tokens_per_second.get((pool.replica, pool.kind)) if counted else None,
     )
@@ -266,6 +266,17 @@ def _pool(server: ServerView, pool: PoolReading) -> Pool:
 def _shared(server: ServerView) -> bool:
     """Whether a token takes blocks of several groups of layers, so that blocks x block size are not tokens."""
     return server.budget is not None and any(len(rank.kv.groups) > 1 for rank in server.budget.ranks)
+
+
+def _slopes(pool: PoolReading, budgets: Sequence[RankBudget]) -> Iterator[int | float]:
+    """Bytes of a further token in this pool, by rank."""
+    for budget in budgets:
+        slope: int | float | None = budget.kv.bytes_per_token
+        if pool.kind != "full":
+            block = block_bytes(pool, budget)
+            slope = block // pool.block_size_tokens if block and pool.block_size_tokens else None
+        if slope is not None:
+            yield slope
 
 
 def _fragmentation(server: ServerView) -> Iterator[Fragmentation]:

@@ -14,6 +14,7 @@ from collectors.readings import (
     PoolReading,
     ProcessTree,
     RankLog,
+    RankReport,
     RankTitle,
     ServerReading,
     ServerState,
@@ -120,19 +121,27 @@ def rank_budget(server: ServerView, rank: RankTitle | None) -> RankBudget | None
     return next((budget for budget in server.budget.ranks if (budget.tp_rank, budget.pp_rank) == wanted), None)
 
 
-def pool_of(server: ServerView, rank: RankTitle | None) -> PoolReading | None:
-    """The full pool of a rank's replica; without a known rank only where the server has one."""
-    pools = [pool for pool in server.reading.pools if pool.kind == "full"] if server.reading else []
+def pools_of(server: ServerView, rank: RankTitle | None) -> tuple[PoolReading, ...]:
+    """The pools of a rank's replica; without a known rank only where the server has one replica."""
+    pools = server.reading.pools if server.reading else ()
     if rank is None:
-        return pools[0] if len(pools) == 1 else None
-    return next((pool for pool in pools if pool.replica == rank.replica), None)
+        return pools if len({pool.replica for pool in pools}) == 1 else ()
+    return tuple(pool for pool in pools if pool.replica == rank.replica)
 
 
-def pool_bytes(pool: PoolReading | None, budget: RankBudget | None) -> int | None:
-    """Bytes of a pool on one rank: the engine's blocks times the exact bytes of a block in its layout."""
-    if pool is None or budget is None or pool.blocks is None or not budget.kv.bytes_per_block:
+def block_bytes(pool: PoolReading, budget: RankBudget | None) -> int | None:
+    """Bytes of a block of this kind of pool on one rank, in its exact layout."""
+    if budget is None:
         return None
-    return pool.blocks * budget.kv.bytes_per_block
+    return budget.kv.bytes_per_block if pool.kind == "full" else budget.kv.apart_block_bytes.get(pool.kind)
+
+
+def pool_bytes(pool: PoolReading, budget: RankBudget | None) -> int | None:
+    """Bytes of a pool on one rank: as the engine says, else its blocks times the exact bytes of a block."""
+    if pool.pool_bytes is not None:
+        return pool.pool_bytes
+    block = block_bytes(pool, budget)
+    return pool.blocks * block if pool.blocks is not None and block else None
 
 
 def of_this_run(log: LogReading, reading: ServerReading | None) -> bool:
@@ -165,6 +174,8 @@ def named_parts(server: ServerView, seat: Seat) -> tuple[Part, ...]:
 def _named_parts(server: ServerView, seat: Seat) -> Iterator[Part]:
     budget = rank_budget(server, seat.rank)
     log = log_of(server, seat) or RankLog()
+    report = _report(server, seat.rank) or RankReport()
+    pools = pools_of(server, seat.rank)
 
     def part(component: str, count: int | None, evidence: Evidence = "reported") -> Iterator[Part]:
         if count is not None:
@@ -174,26 +185,52 @@ def _named_parts(server: ServerView, seat: Seat) -> Iterator[Part]:
         yield from part("weights", log.weights_bytes)
     elif budget and budget.weights_evidence == "computed":
         yield from part("weights", budget.weights_bytes, "computed")
-    pool = pool_of(server, seat.rank)
-    whole, evidence = _pool_size(pool, budget, log)
-    used = _used_bytes(pool, whole)
-    if whole is not None and used is not None:
-        yield from part("kv_used", used, evidence)
-        yield from part("kv_available", whole - used, evidence)
+    else:
+        yield from part("weights", report.weights_bytes)
+    for pool in pools:
+        if pool.kind == "full":
+            whole, evidence = _pool_size(pool, budget, log)
+            for component, count in _filled(pool, whole).items():
+                yield from part(component, count, evidence)
+    apart = [size for pool in pools if pool.kind != "full" and (size := pool_bytes(pool, budget)) is not None]
+    if log.state_bytes is None and apart:
+        yield from part("state", sum(apart), "computed")
     yield from part("state", log.state_bytes)
-    yield from part("cuda_graphs", log.cuda_graphs_bytes)
+    yield from part("cuda_graphs", report.cuda_graphs_bytes if log.cuda_graphs_bytes is None else log.cuda_graphs_bytes)
     yield from part("activations", log.activations_bytes)
 
 
-def _pool_size(pool: PoolReading | None, budget: RankBudget | None, log: RankLog) -> tuple[int | None, Evidence]:
-    """Blocks times their exact bytes; where the layout is not known, what the log says was set aside."""
+def _report(server: ServerView, rank: RankTitle | None) -> RankReport | None:
+    """What the engine's endpoints say of a rank; where they leave numbers out its ranks are alike."""
+    for report in server.reading.ranks if server.reading else ():
+        if rank is None or (
+            report.replica == rank.replica
+            and report.tp_rank in (None, rank.tp_rank)
+            and report.pp_rank in (None, rank.pp_rank)
+        ):
+            return report
+    return None
+
+
+def _pool_size(pool: PoolReading, budget: RankBudget | None, log: RankLog) -> tuple[int | None, Evidence]:
+    """As the engine says now, else blocks times their exact bytes; else what the log says was set aside."""
+    if pool.pool_bytes is not None:
+        return pool.pool_bytes, "reported"
     exact = pool_bytes(pool, budget)
-    if exact is not None:
-        return exact, "computed"
-    return (log.kv_pool_bytes if pool is not None else None), "reported"
+    return (log.kv_pool_bytes, "reported") if exact is None else (exact, "computed")
 
 
-def _used_bytes(pool: PoolReading | None, whole: int | None) -> int | None:
-    if pool is None or whole is None or not pool.blocks or pool.used_blocks is None:
-        return None
-    return whole * pool.used_blocks // pool.blocks
+def _filled(pool: PoolReading, whole: int | None) -> dict[str, int]:
+    """Bytes of a pool by what fills it, none where that is not known. Blocks the engine keeps for itself are free."""
+    if whole is None or not pool.blocks or pool.used_blocks is None:
+        return {}
+    size = pool.block_size_tokens
+    if pool.cached_tokens is None or pool.free_tokens is None or pool.capacity_tokens is None or not size:
+        used = whole * pool.used_blocks // pool.blocks
+        return {"kv_used": used, "kv_available": whole - used}
+    spare = pool.blocks - pool.capacity_tokens // size
+    cached = min(pool.cached_tokens // size, pool.blocks - spare)
+    free = min(pool.free_tokens // size, pool.blocks - spare - cached) + spare
+    used = whole * (pool.blocks - cached - free) // pool.blocks
+    kept = whole * cached // pool.blocks
+    return {"kv_used": used, "kv_cached": kept, "kv_free": whole - used - kept}

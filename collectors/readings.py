@@ -174,7 +174,8 @@ class PoolReading(Struct, frozen=True, kw_only=True):
     """One KV pool as the engine reports it, in tokens and blocks of one rank.
 
     ``used`` is held by live requests. An engine that tells reusable from empty room gives ``cached`` and ``free``; one
-    that does not gives ``available`` (their sum). ``blocks`` includes blocks the engine keeps for itself.
+    that does not gives ``available`` (their sum). ``blocks`` includes blocks the engine keeps for itself. The tokens of
+    a ``state`` pool are states. ``pool_bytes`` is what the engine says of one rank's whole pool.
     """
 
     replica: str
@@ -189,10 +190,16 @@ class PoolReading(Struct, frozen=True, kw_only=True):
     used_blocks: int | None = None
     block_size_tokens: int | None = None
     capacity_is_estimate: bool = False
+    pool_bytes: int | None = None
 
 
 class ReplicaReading(Struct, frozen=True, kw_only=True):
-    """Requests and counters of one data-parallel replica. Counters are since the engine's start."""
+    """Requests and counters of one data-parallel replica. Counters are since the engine's start.
+
+    ``preemptions``: requests that lost their KV and are computed again (SGLang: retracted). ``waiting`` includes what
+    an engine calls queued or deferred. ``first_token_seconds`` sums the times to the first token of ``first_tokens``
+    requests.
+    """
 
     replica: str
     running_requests: int | None = None
@@ -202,6 +209,18 @@ class ReplicaReading(Struct, frozen=True, kw_only=True):
     generation_tokens: int | None = None
     prefix_hit_tokens: int | None = None
     prefix_query_tokens: int | None = None
+    first_tokens: int | None = None
+    first_token_seconds: float | None = None
+
+
+class RankReport(Struct, frozen=True, kw_only=True):
+    """Bytes of memory that an engine itself reports for a rank; ranks are alike where numbers are None."""
+
+    replica: str = "0"
+    tp_rank: int | None = None
+    pp_rank: int | None = None
+    weights_bytes: int | None = None
+    cuda_graphs_bytes: int | None = None
 
 
 class ServerReading(Struct, frozen=True, kw_only=True):
@@ -215,6 +234,7 @@ class ServerReading(Struct, frozen=True, kw_only=True):
     started_at: float | None = None  # wall clock
     pools: tuple[PoolReading, ...] = ()
     replicas: tuple[ReplicaReading, ...] = ()
+    ranks: tuple[RankReport, ...] = ()
     arguments: dict[str, int | float | str | bool] = {}
     notes: tuple[str, ...] = ()  # what could not be read, one sentence each
 

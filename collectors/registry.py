@@ -10,6 +10,9 @@ from collectors.engine_logs import vllm as vllm_log
 from collectors.engine_logs.shapes import LogFormat
 from collectors.http_text import Endpoint
 from collectors.readings import RankTitle, ServerReading
+from collectors.sglang import command as sglang_command
+from collectors.sglang import reader as sglang
+from collectors.sglang.titles import rank_of as sglang_rank_of
 from collectors.vllm import command as vllm_command
 from collectors.vllm import reader as vllm
 from collectors.vllm.titles import rank_of as vllm_rank_of
@@ -49,5 +52,12 @@ ENGINES: dict[str, Engine] = {
         rank_of=vllm_rank_of,
         command=vllm_command.COMMAND,
         log=vllm_log.FORMAT,
+    ),
+    "sglang": Engine(
+        name="sglang",
+        paths=sglang.PATHS,
+        open=sglang.SglangReader,
+        rank_of=sglang_rank_of,
+        command=sglang_command.COMMAND,
     ),
 }

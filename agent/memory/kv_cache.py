@@ -33,7 +33,8 @@ class KvBudget(Struct, frozen=True, kw_only=True):
     """KV of one rank. Slopes are bytes per further token of one request; None is not known (see ``Budget.unknown``).
 
     ``unusable_bytes`` of the pool are never a request's. ``bytes_per_token_bounds``: least and most, in 16 bit, of an
-    architecture that is not known.
+    architecture that is not known. ``apart_block_bytes``: of a block of each pool that an engine fills beside the full
+    one, by its kind.
     """
 
     bytes_per_token: int | float | None = None
@@ -49,6 +50,7 @@ class KvBudget(Struct, frozen=True, kw_only=True):
     max_concurrency: float | None = None
     state_bytes: int | None = None  # of recurrent states, where an engine allocates them beside the pool
     unusable_bytes: int = 0
+    apart_block_bytes: dict[str, int] = {}
 
     @property
     def short(self) -> bool:

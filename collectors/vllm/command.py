@@ -10,12 +10,11 @@ from collections.abc import Sequence
 
 from collectors import strict_yaml
 from collectors.discovery.command import ReadCommand, ReadFile, ServerCommand
+from collectors.discovery.programs import started
 from collectors.vllm.parsing import Flags, parse, words_of
 
 DEFAULT_PORT = 8000
 _TITLE = re.compile(r"\S+::APIServer(?:_DP(?P<rank>\d{1,6})|_\S*)?\s*")
-_INTERPRETER = re.compile(r"(?:python|pypy)[\d.]*")
-_OPTION_M = re.compile(r"-[bBdEiIOPqRsSuvx]*m")
 _SCRIPT = "/vllm/entrypoints/openai/api_server.py"
 _WITH_COMMAND = frozenset({"vllm.entrypoints.cli.main", "vllm.entrypoints.cli", "vllm"})
 _WITHOUT_COMMAND = frozenset({"vllm.entrypoints.openai.api_server"})
@@ -29,7 +28,7 @@ def read_command(argv: Sequence[str], read: ReadFile) -> ServerCommand | None:
     programs, words, takes_model = _program(argv)
     if words is None:
         return None
-    head = words[:1] if takes_model and words and not words[0].startswith("-") else []
+    head = words[:1] if takes_model and words and not words[0].startswith("-") else ()
     settings, notes = _settings(words, read)
     flags = parse([*head, *settings, *words[len(head) :]])
     return _command(flags, programs, takes_model=takes_model, notes=notes)
@@ -37,33 +36,11 @@ def read_command(argv: Sequence[str], read: ReadFile) -> ServerCommand | None:
 
 def _program(argv: Sequence[str]) -> tuple[tuple[str, ...], Sequence[str] | None, bool]:
     """The paths that were started, the words for the server (None: it is none), and whether a model may stand bare."""
-    first, *rest = argv or [""]
-    if _INTERPRETER.fullmatch(first.rpartition("/")[2]):
-        programs: tuple[str, ...] = (first,)
-        name, words = _started_by_interpreter(rest)
-        if name.endswith(_SCRIPT) or name in _WITHOUT_COMMAND:
-            return programs, words, False
-        programs += (name,) if name.startswith("/") else ()
-        is_ours = name in _WITH_COMMAND or name.rpartition("/")[2] == "vllm"
-    else:
-        programs, words, is_ours = (first,), rest, first.rpartition("/")[2] == "vllm"
-    return programs, words[1:] if is_ours and words[:1] == ["serve"] else None, True
-
-
-def _started_by_interpreter(words: Sequence[str]) -> tuple[str, list[str]]:
-    """The module or script that an interpreter runs, and the words behind it."""
-    rest = list(words)
-    while rest:
-        word = rest.pop(0)
-        if _OPTION_M.fullmatch(word):
-            return (rest[0] if rest and "/" not in rest[0] else ""), rest[1:]
-        if word in ("-W", "-X", "--check-hash-based-pycs"):
-            rest = rest[1:]
-        elif word == "-c":
-            break
-        elif not word.startswith("-"):
-            return (word if "/" in word or word == "vllm" else ""), rest
-    return "", []
+    one = started(argv)
+    if one.name.endswith(_SCRIPT) or one.name in _WITHOUT_COMMAND:
+        return one.programs[:1], one.words, False
+    is_ours = one.name in _WITH_COMMAND if one.is_module else one.program == "vllm"
+    return one.programs, one.words[1:] if is_ours and one.words[:1] == ("serve",) else None, True
 
 
 def _settings(words: Sequence[str], read: ReadFile) -> tuple[list[str], tuple[str, ...]]:

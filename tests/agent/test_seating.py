@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.seating import ServerView, pool_of, seats
+from agent.seating import ServerView, pools_of, seats
 from collectors.readings import (
     DeviceReading,
     NodeReading,
@@ -38,4 +38,4 @@ def test_the_only_rank_of_a_server_has_its_only_pool(replica: str) -> None:
 
     assert seat.rank is not None
     assert seat.rank.replica == replica
-    assert pool_of(server, seat.rank) == reading.pools[0]
+    assert pools_of(server, seat.rank) == reading.pools[:1]

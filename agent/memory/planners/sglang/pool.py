@@ -170,6 +170,9 @@ def _budget(cells: Cells, sizes: Sizes | None, settings: Settings) -> KvBudget:
         groups=tuple(_groups(cells, settings)),
         bytes_per_block=cells.full_bytes * page,
         request_bytes=pages * page * cells.full_bytes + fixed,
+        apart_block_bytes={
+            kind: size for kind, size in (("window", cells.window_bytes * page), ("state", cells.state_bytes)) if size
+        },
     )
     return budget if sizes is None else _with_pool(budget, cells, sizes, settings)
 
@@ -192,6 +195,7 @@ def _with_pool(budget: KvBudget, cells: Cells, sizes: Sizes, settings: Settings)
         request_bytes=budget.request_bytes,
         max_concurrency=min(_concurrency(cells, sizes, settings)),
         state_bytes=(sizes.slots + 1) * cells.state_bytes if cells.state else None,
+        apart_block_bytes=budget.apart_block_bytes,
     )
 
 

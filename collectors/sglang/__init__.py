@@ -1,0 +1,1 @@
+"""SGLang, read from outside: its exposition over the versions, its pools, its command lines and process titles."""
