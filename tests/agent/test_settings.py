@@ -82,7 +82,9 @@ MISTAKES = {
     "servers: [{url: 'http://x:99999'}]": (
         "s.yml: servers[0].url: Port out of range 0-65535; expected a base URL such as http://127.0.0.1:8000"
     ),
-    "servers: [{url: http://x, engine: vlm}]": f"s.yml: servers[0].engine: expected one of {', '.join(ENGINES)}, got 'vlm'",
+    "servers: [{url: http://x, engine: vlm}]": (
+        f"s.yml: servers[0].engine: expected one of {', '.join(ENGINES)}, got 'vlm'"
+    ),
     "servers: [{url: http://x:1, name: a}, {url: http://x:1/, name: b}]": (
         "s.yml: servers[1]: url 'http://x:1/' is that of servers[0] too; keep one of them"
     ),
