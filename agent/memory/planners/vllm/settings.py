@@ -75,14 +75,7 @@ def resolve(arguments: Arguments, shape: ModelShape, device: Device, *, draft: M
     speculated, draft_layers = _speculation(speculative, shape, draft)
     stages = _stages(pick.if_given("pp_layers", arguments.pp_layers), len(shape.layers), pp)
     kv_cache_dtype = pick.kept("kv_cache_dtype", *_kv_dtype(pick, shape, dtype, device))
-    states = any(isinstance(cache, State) for cache in _caches(shape))
-    load = Load(
-        max_model_len=pick("max_model_len", *_context(shape)),
-        in_flight=tokens * (_batches(pick, pp) if rules.batches_in_flight else 1),
-        dcp=pick("dcp", 1),
-        speculated=speculated,
-        aligned=pick("prefix_caching", rules.states_cached or not states) and states,
-    )
+    load = _load(pick, shape, rules, in_flight=tokens * (_batches(pick, pp) if rules.batches_in_flight else 1))
     settings = Settings(
         rules=rules,
         version=version,
@@ -101,21 +94,40 @@ def resolve(arguments: Arguments, shape: ModelShape, device: Device, *, draft: M
         enforce_eager=pick("enforce_eager", False),
         hybrid_manager=not pick("disable_hybrid_kv_cache_manager", False),
         layouts=_layouts(arguments, shape, kv_cache_dtype, dtype, speculated),
-        load=load,
+        load=replace(load, speculated=speculated),
         quantization=pick.if_given("quantization", arguments.quantization),
         num_gpu_blocks=pick.if_given("num_gpu_blocks", arguments.num_gpu_blocks),
         kv_cache_memory_bytes=by_bytes if rules.pool_by_bytes else None,
         kv_pool_bytes=pick.if_given("kv_pool_bytes", arguments.kv_pool_bytes),
         resolved=pick.resolved,
     )
-    unknown = (*dict.fromkeys(_unknown(settings, shape)), *_unknown_draft(speculative, shape, draft))
+    said = (version_warning,) if version_warning else ()
+    settings = replace(settings, warnings=(*said, *_warnings(settings, shape, pick)))
+    return _grouped(settings, shape, draft_layers, tuple(_unknown_draft(speculative, shape, draft)))
+
+
+def _load(pick: Picker, shape: ModelShape, rules: Rules, *, in_flight: int) -> Load:
+    states = any(isinstance(cache, State) for cache in _caches(shape))
+    return Load(
+        max_model_len=pick("max_model_len", *_context(shape)),
+        in_flight=in_flight,
+        dcp=pick("dcp", 1),
+        aligned=pick("prefix_caching", rules.states_cached or not states) and states,
+    )
+
+
+def _grouped(
+    settings: Settings, shape: ModelShape, draft_layers: tuple[Layer, ...], unknown: tuple[str, ...]
+) -> Settings:
+    """With the groups of the whole model, or why there are none."""
+    unknown = (*dict.fromkeys(_unknown(settings, shape)), *unknown)
     groups, problem = ((), ()) if unknown else _groups(settings, shape, draft_layers)
     refused = (*_refused(settings, shape), *problem)
     return replace(
         settings,
         groups=groups,
         refused=refused,
-        warnings=(*_warnings(settings, shape, pick, version_warning), *refused),
+        warnings=(*settings.warnings, *refused),
         unknown=(*unknown, *problem),
     )
 
@@ -234,9 +246,7 @@ def _unknown_draft(speculative: str, shape: ModelShape, draft: ModelShape | None
         yield "KV cache: the layers that predict several tokens are not known from this config"
 
 
-def _warnings(settings: Settings, shape: ModelShape, pick: Picker, version_warning: str | None) -> Iterator[str]:
-    if version_warning:
-        yield version_warning
+def _warnings(settings: Settings, shape: ModelShape, pick: Picker) -> Iterator[str]:
     if "kv_cache_memory_bytes" in settings.resolved and not settings.rules.pool_by_bytes:
         yield f"vLLM {settings.version} has no kv_cache_memory_bytes; it is ignored"
     elif settings.kv_cache_memory_bytes is not None and not pick.defaulted("gpu_memory_utilization"):
@@ -250,6 +260,8 @@ def _warnings(settings: Settings, shape: ModelShape, pick: Picker, version_warni
         yield f"vLLM refuses max_model_len {settings.max_model_len} above the model's {shape.max_positions} by default"
     if not shape.max_positions and pick.defaulted("max_model_len"):
         yield f"the config has no max_position_embeddings; vLLM then assumes {_DEFAULT_CONTEXT}"
+    if settings.kv_cache_dtype.startswith("turboquant") and not any(isinstance(c, State) for c in _caches(shape)):
+        yield "vLLM keeps the first and last two attention layers in 16 bits beside turboquant; not counted here"
     if shape.dtype == "float32" and pick.defaulted("dtype"):
         yield "float32 weights are held in 16 bit, as vLLM does by default"
     tp, heads = settings.tp, _kv_heads(shape)

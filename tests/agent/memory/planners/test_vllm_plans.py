@@ -396,3 +396,26 @@ def test_a_speculative_config_as_the_engine_takes_it(config_text: str, slope: in
 
     files = ModelFiles(path="/models/some-model", config=config("deepseek-v3"))
     assert slope == compute(files, arguments, Device()).ranks[0].kv.bytes_per_token
+
+
+def test_what_turboquant_leaves_out_is_said() -> None:
+    """Its slope is that of all layers; the engine keeps four of a dense model in 16 bits."""
+    result = budget(config("llama-3.1-8b"), kv_cache_dtype="turboquant_k8v4")
+
+    assert result.ranks[0].kv.bytes_per_token == 32 * 8 * 196
+    assert any("beside turboquant; not counted here" in text for text in result.warnings)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ({"block_size": 64}, "vLLM refuses block_size 64: the model keeps an entry for each 128 tokens"),
+        ({"tp": 3}, "vLLM refuses tp 3: the model's 64 attention heads are not divisible by it"),
+    ],
+)
+def test_what_vllm_refuses_of_compressed_attention(flags: dict[str, Any], said: str) -> None:
+    """A block holds whole records; heads are split evenly."""
+    result = budget(config("deepseek-v4-flash"), **flags)
+
+    assert said in result.warnings
+    assert result.fits is False
