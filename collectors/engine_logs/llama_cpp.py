@@ -51,12 +51,12 @@ LLAMA_CPP = LogFormat(
 def _runner(word: str, field: str) -> Shape:
     """A line of Ollama's own runner: ``msg="kv cache" device=CUDA0 size="936.0 MiB"``."""
     sizes = "|".join(rf"(?P<{field}_{unit.lower()}>{_SIZE}) {unit}" for unit in ("GiB", "MiB", "KiB"))
-    return shape(f'msg="{word}"', rf'msg="{word}".{{0,80}}? size="(?:{sizes})"', versions="0.11 to 0.29")
+    return shape(word, rf'msg="{word}".{{0,80}}? size="(?:{sizes})"', versions="0.11 to 0.29")
 
 
 OLLAMA = LogFormat(
     title="Ollama",
-    starts=(b'msg="starting runner"', b'msg="starting llama server"', *LLAMA_CPP.starts),
+    starts=(b"starting runner", b"starting llama server", *LLAMA_CPP.starts),
     again=LLAMA_CPP.again,
     where=_where,
     several_models=True,

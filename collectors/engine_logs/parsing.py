@@ -70,7 +70,7 @@ class LogParser:
         if self._ready:
             return
         for shape in self._format.shapes:
-            if shape.mark in line or _escaped(shape.mark) in line:
+            if shape.mark in line:
                 self._learn(shape, text)
         self._ready = any(mark in line for mark in self._format.ready)
 
@@ -123,11 +123,6 @@ class LogParser:
             failures=dict(sorted(self._failures.items())),
             last_failure=self._last,
         )
-
-
-def _escaped(mark: bytes) -> bytes:
-    """As it stands inside JSON."""
-    return mark.replace(b'"', b'\\"')
 
 
 def _order(where: Where) -> tuple[str, int, int]:
