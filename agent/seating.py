@@ -157,6 +157,8 @@ def log_of(server: ServerView, seat: Seat) -> RankLog | None:
         return None
     if all(one.rank is None for one in log.ranks):
         return next((one for one in log.ranks if one.device == seat.place), None)
+    if len(log.ranks) == 1 and server.tp == server.pp == server.dp == 1:
+        return log.ranks[0]
     return next((one for one in log.ranks if one.rank is not None and one.rank == seat.rank), None)
 
 

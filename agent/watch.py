@@ -187,9 +187,10 @@ def _predicted(
         budget = budgets.compute(model, arguments, device, calibration=calibration)
     except ValueError as error:
         return None, (f"no budget: {model.path}: {error}",)
+    notes = (f"the runtime budget is calibrated from {calibration.source}",) if calibration else ()
     if any(rank.weights_evidence == "predicted" for rank in budget.ranks):
-        return budget, ("the weights are only predicted (no exact tensor bytes), so they stay inside runtime",)
-    return budget, ()
+        return budget, (*notes, "the weights are only predicted (no exact tensor bytes), so they stay inside runtime")
+    return budget, notes
 
 
 def _restarted(last: ServerReading, reading: ServerReading) -> bool:

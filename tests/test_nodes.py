@@ -15,6 +15,7 @@ from agent.board import Board
 from agent.memory.arguments import from_flags
 from agent.snapshot import Device, Snapshot
 from agent.watch import ServerFacts, ServerWatch
+from collectors.engine_logs.vllm import FORMAT as VLLM_LOG
 from collectors.http_text import Endpoint
 from collectors.nvml.passes import Passes
 from collectors.readings import ModelFiles, NodeReading, ProcessTree, ServerProcess
@@ -22,6 +23,7 @@ from collectors.registry import ENGINES
 from collectors.run import Outcome, run
 from collectors.simulated.driver import SimulatedDriver
 from collectors.simulated.state import DeviceState, GpuProcess, HostState, InstanceState, NodeState, write_state
+from tests.collectors.engine_logs.lines import read as read_log
 from tests.node import TINY_LLAMA, TINY_LLAMA_BYTES
 
 GIB, MIB = 2**30, 2**20
@@ -59,6 +61,7 @@ class Served(Struct, frozen=True, kw_only=True):
     tensor_bytes: int = WHOLE
     flags: dict[str, Any] = {}
     devices: tuple[str, ...] = ()
+    log: tuple[str, ...] = ()
 
     def page(self) -> str:
         lines = []
@@ -134,6 +137,8 @@ async def _read(board: Board, watch: ServerWatch, server: Served, *, seen: bool)
     model = ModelFiles(path="/m", config=server.config, tensor_bytes=server.tensor_bytes, tensor_source="index")
     board.took_tree(watch, _done(server.tree() if seen else None))
     board.took_model(watch, _done(model))
+    if server.log:
+        board.took_log(watch, _done(read_log(VLLM_LOG, *server.log)))
 
 
 def _done(value: object) -> Outcome:  # type: ignore[type-arg] # of whatever is handed in

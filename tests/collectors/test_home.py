@@ -1,0 +1,111 @@
+"""Where a process lives and where its output goes, on hosts made of plain files."""
+
+import json
+from pathlib import Path
+
+from collectors.home import Homes
+from collectors.readings import Container, Home, ServerProcess
+
+ID = "0123456789abcdef" * 4
+UID = "d9a2c4f6-1b3e-4c5d-8e7f-0a1b2c3d4e5f"
+POD_GROUP = f"0::/kubepods/burstable/pod{UID}/{ID}\n"
+PROCESS = ServerProcess(pid=7, started_at=1.0, title="vllm serve m")
+
+
+class Host:
+    """One process, and the files of container runtimes around it."""
+
+    def __init__(self, folder: Path, cgroup: str) -> None:
+        self.folder = folder
+        self.process = folder / "proc" / "7"
+        (self.process / "fd").mkdir(parents=True)
+        (self.process / "cgroup").write_text(cgroup)
+
+    def write(self, name: str, text: str = "") -> Path:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def home(self) -> Home:
+        return Homes(proc=self.folder / "proc", host=self.folder).of(PROCESS)
+
+
+def test_output_that_goes_to_files(tmp_path: Path) -> None:
+    """Through the descriptors, so that renaming does not matter; one file for both is one; others are no files."""
+    host = Host(tmp_path, "0::/system.slice/vllm.service\n")
+    output = host.write("vllm.log", "x")
+    for number, target in ((0, "/dev/null"), (1, output), (2, output)):
+        (host.process / "fd" / str(number)).symlink_to(target)
+
+    assert host.home() == Home(container=Container(unit="vllm.service"), logs=(str(host.process / "fd" / "1"),))
+
+    (host.process / "fd" / "2").unlink()
+    (host.process / "fd" / "2").symlink_to(host.write("errors.log"))
+    assert len(host.home().logs) == 2
+
+    for number, target in ((1, "/dev/null"), (2, "pipe:[4711]")):
+        (host.process / "fd" / str(number)).unlink()
+        (host.process / "fd" / str(number)).symlink_to(target)
+    assert host.home().logs == ()
+
+
+def test_a_pod_by_its_folder(tmp_path: Path) -> None:
+    """The newest file of its only container; other pods' folders are not looked into."""
+    host = Host(tmp_path, POD_GROUP)
+    host.write(f"var/log/pods/prod_other_{UID[:-1]}0/vllm/0.log")
+    for number in (0, 2, 10):
+        newest = host.write(f"var/log/pods/prod_llama-0_{UID}/vllm/{number}.log")
+    host.write(f"var/log/pods/prod_llama-0_{UID}/vllm/11.log.20260101-000000")
+
+    expected = Container(id=ID, pod_uid=UID, pod="llama-0", namespace="prod")
+    assert host.home() == Home(container=expected, logs=(str(newest),))
+
+
+def test_one_container_of_several_in_a_pod(tmp_path: Path) -> None:
+    """By the file that has its id in its name; without that nobody knows which."""
+    host = Host(tmp_path, POD_GROUP)
+    for name in ("proxy", "vllm"):
+        log = host.write(f"var/log/pods/prod_llama-0_{UID}/{name}/0.log")
+    assert host.home().logs == ()
+
+    link = tmp_path / f"var/log/containers/llama-0_prod_vllm-{ID}.log"
+    link.parent.mkdir()
+    link.symlink_to(log)
+
+    expected = Container(id=ID, pod_uid=UID, pod="llama-0", namespace="prod", name="vllm")
+    assert host.home() == Home(container=expected, logs=(str(log),))
+
+
+def test_a_container_of_docker(tmp_path: Path) -> None:
+    """Its name is decoded from a file that also holds the secrets of its environment, and nothing else of it."""
+    host = Host(tmp_path, f"0::/docker/{ID}\n")
+    config = {"Name": "/llama", "Config": {"Env": ["HF_TOKEN=hf_canary"]}}
+    host.write(f"var/lib/docker/containers/{ID}/config.v2.json", json.dumps(config))
+    log = host.write(f"var/lib/docker/containers/{ID}/{ID}-json.log")
+
+    home = host.home()
+
+    assert home == Home(container=Container(runtime="docker", id=ID, name="llama"), logs=(str(log),))
+    assert "canary" not in repr(home)
+
+
+def test_a_container_of_podman(tmp_path: Path) -> None:
+    """By the list of its containers."""
+    host = Host(tmp_path, f"0::/machine.slice/libpod-{ID}.scope\n")
+    known = [{"id": "f" * 64, "names": ["other"]}, {"id": ID, "names": ["llama"], "metadata": "{}"}]
+    host.write("var/lib/containers/storage/overlay-containers/containers.json", json.dumps(known))
+
+    assert host.home() == Home(container=Container(runtime="podman", id=ID, name="llama"))
+
+
+def test_odd_files_say_nothing(tmp_path: Path) -> None:
+    """A configuration that is none, a log that is no file, a process that has ended."""
+    host = Host(tmp_path, f"0::/docker/{ID}\n")
+    for text in ("", "[1]", '{"Name": 3}', "[" * 100_000, "x" * 2_000_000):
+        host.write(f"var/lib/docker/containers/{ID}/config.v2.json", text)
+        (tmp_path / f"var/lib/docker/containers/{ID}/{ID}-json.log").mkdir(parents=True, exist_ok=True)
+        assert host.home() == Home(container=Container(runtime="docker", id=ID))
+
+    (host.process / "cgroup").unlink()
+    assert host.home() == Home()
