@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from collectors.engine_logs import tail
 from collectors.engine_logs.tail import BACK_BYTES, CHUNK_BYTES, MAX_LINE_BYTES, RECENT_BYTES, Tail, marked_lines
 
 STARTS = (b"START",)
@@ -79,7 +78,7 @@ def test_a_huge_file_is_not_read_as_a_whole(tmp_path: Path, monkeypatch: pytest.
         read += size
         return pread(descriptor, size, position)
 
-    monkeypatch.setattr(tail.os, "pread", counted)
+    monkeypatch.setattr(os, "pread", counted)
     path = tmp_path / "log"
     with path.open("wb") as file:
         file.write(b"START\n")
