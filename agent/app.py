@@ -115,7 +115,7 @@ class Agent:
 
 
 def _path(text: str | None) -> Path | None:
-    return Path(text) if text else None
+    return None if text is None else Path(text)
 
 
 def _endpoint(spec: ServerSpec) -> Endpoint:

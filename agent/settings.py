@@ -14,13 +14,19 @@ from msgspec import Meta, Struct
 from agent.errors import InputError
 from agent.memory.arguments import Arguments, from_flags
 from agent.memory.model_config import parse_model
+from agent.memory.units import shown
 from collectors import strict_yaml
 from collectors.errors import CollectorError
+from collectors.http_text import is_host, parse_base_url
 from collectors.model_files import read_model
 from collectors.registry import ENGINES
+from collectors.regular_file import read_regular
 
 DEFAULT_LISTEN = "0.0.0.0:10175"
 MAX_BYTES = 1 << 20
+MAX_KEY_BYTES = 64 << 10
+MAX_NAME = 200
+MAX_PATH = 4096
 
 Seconds = Annotated[float, Meta(ge=0.1, le=3600)]
 
@@ -71,12 +77,9 @@ def load_settings(path: Path) -> Settings:
         InputError: one sentence that names file, key, what was expected and what was there.
     """
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
+        content = read_regular(path, max_bytes=MAX_BYTES)
     except OSError as error:
         raise InputError(f"{path}: can't read the settings file: {error.strerror}; check --config") from error
-    if len(content) > MAX_BYTES:
-        raise InputError(f"{path}: expected a settings file of at most 1 MiB, got more; check --config")
     return parse_settings(content, where=str(path))
 
 
@@ -114,13 +117,13 @@ def _validation_problem(message: str, document: object) -> str:
         fields = _fields_at(path)
         close = difflib.get_close_matches(unknown[1], fields, n=1)
         hint = f"did you mean {close[0]}?" if close else f"expected one of {', '.join(fields)}"
-        return f"{key}unknown key {unknown[1]!r}; {hint}"
+        return f"{key}unknown key {shown(unknown[1])}; {hint}"
     missing = re.fullmatch(r"Object missing required field `(.+)`", text, re.DOTALL)
     if missing:
         return f"{key}key {missing[1]!r} is missing; add it"
     wanted = re.sub(r"`([a-z]+)`", lambda found: _WORDS.get(found[1], found[1]), text.partition(", got")[0])
     wanted = wanted[0].lower() + wanted[1:].replace("`", "")
-    return f"{key}{wanted}, got {_value_at(document, path)!r}{_REMEDIES.get(path, '')}"
+    return f"{key}{wanted}, got {shown(_value_at(document, path))}{_REMEDIES.get(path, '')}"
 
 
 _WORDS = {
@@ -151,6 +154,7 @@ def _value_at(document: object, path: str) -> object:
 
 def _check(settings: Settings, where: str) -> None:
     parse_listen(settings.listen, where=f"{where}: listen")
+    _check_path(settings.web_config_file, f"{where}: web_config_file")
     urls: dict[str, int] = {}
     names: dict[str, int] = {}
     for number, server in enumerate(settings.servers):
@@ -161,7 +165,9 @@ def _check(settings: Settings, where: str) -> None:
             (names, server.label, server.label, "name"),
         ):
             if one in known:
-                raise InputError(f"{place}: {key} {value!r} is that of servers[{known[one]}] too; keep one of them")
+                raise InputError(
+                    f"{place}: {key} {shown(value)} is that of servers[{known[one]}] too; keep one of them"
+                )
             known[one] = number
 
 
@@ -195,17 +201,32 @@ def check_server(server: ServerSettings, place: str) -> Arguments:
         raise InputError(f"{place}.url: {error}; expected a base URL such as http://127.0.0.1:8000") from error
     odd = parts.scheme not in ("http", "https") or not parts.hostname or port == 0 or set(server.url) & set(" \t\n")
     if odd or parts.path.rstrip("/").endswith("/metrics"):
-        raise InputError(f"{place}.url: expected a base URL such as http://127.0.0.1:8000, got {server.url!r}")
+        raise InputError(f"{place}.url: expected a base URL such as http://127.0.0.1:8000, got {shown(server.url)}")
     if parts.username or parts.password or parts.query or parts.fragment:
         raise InputError(
             f"{place}.url: expected a base URL without user, query or fragment; use api_key_file for a key"
         )
+    try:
+        parse_base_url(server.url)
+    except ValueError as error:
+        raise InputError(f"{place}.url: {error}") from error
     if server.engine not in ENGINES:
-        raise InputError(f"{place}.engine: expected one of {', '.join(ENGINES)}, got {server.engine!r}")
+        raise InputError(f"{place}.engine: expected one of {', '.join(ENGINES)}, got {shown(server.engine)}")
+    for path, key in ((server.model, "model"), (server.api_key_file, "api_key_file")):
+        _check_path(path, f"{place}.{key}")
+    if not server.label.isprintable() or len(server.label) > MAX_NAME:
+        raise InputError(
+            f"{place}.name: expected at most {MAX_NAME} characters that can be printed, got {shown(server.label)}"
+        )
     try:
         return from_flags(server.arguments, engine=server.engine)
     except ValueError as error:
         raise InputError(f"{place}.arguments: {error}") from error
+
+
+def _check_path(path: str | None, place: str) -> None:
+    if path is not None and (not path or "\0" in path or len(path) > MAX_PATH):
+        raise InputError(f"{place}: expected the path of a file, got {shown(path)}")
 
 
 def check_model(path: str, *, where: str) -> None:
@@ -229,7 +250,9 @@ def parse_listen(text: str, *, where: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
     if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535 or (":" in host and not bracketed):
-        raise InputError(f"{where}: expected HOST:PORT with a port of 0 to 65535, got {text!r}")
+        raise InputError(f"{where}: expected HOST:PORT with a port of 0 to 65535, got {shown(text)}")
+    if not is_host(host):
+        raise InputError(f"{where}: expected an address or a name of this host, got {shown(host)}")
     return (host[1:-1] if bracketed else host) or "0.0.0.0", int(port)  # noqa: S104 - scraped from other hosts
 
 
@@ -243,7 +266,7 @@ def read_api_key(server: ServerSettings) -> str | None:
         return None
     place = f"{server.label}: api_key_file {server.api_key_file}"
     try:
-        key = Path(server.api_key_file).read_text(encoding="utf-8").strip()
+        key = read_regular(Path(server.api_key_file), max_bytes=MAX_KEY_BYTES).decode().strip()
     except OSError as error:
         raise InputError(f"{place}: can't read it: {error.strerror}; check path and permission") from error
     except UnicodeDecodeError as error:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from collectors.discovery.view import read_regular
+from collectors.regular_file import read_regular
 
 VARIABLES = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "HOME")
 NAME = re.compile(r"[A-Za-z0-9](?:[\w.-]{0,95})(?:/[A-Za-z0-9][\w.-]{0,95})?")

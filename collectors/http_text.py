@@ -18,6 +18,7 @@ from collectors.errors import CollectorError, Refused, Unreachable, Unreadable
 from collectors.http_streams import StreamTransport
 
 MAX_BYTES = 8 * 1024 * 1024
+MAX_HOST = 253
 _HEADERS = {"Accept": "text/plain, application/json", "Accept-Encoding": "identity", "User-Agent": "vramscope"}
 _TEXT_TYPES = ("text/", "application/json", "application/openmetrics-text")
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -168,8 +169,19 @@ def parse_base_url(text: str) -> httpx.URL:
         raise ValueError("the server's URL carries a user name or password; put a key into api_key_file instead")
     absolute = url.scheme in ("http", "https") and url.host and (url.port is None or 0 < url.port < 65536)
     if not absolute or url.query or url.fragment:
-        raise ValueError(f"{text!r} is not the URL of a server; expected the form http://HOST:PORT")
+        raise ValueError(f"{text[:100]!r} is not the URL of a server; expected the form http://HOST:PORT")
+    if not is_host(url.raw_host.decode("ascii")):
+        raise ValueError("the server's URL names no host that could be looked up; expected the form http://HOST:PORT")
     return url
+
+
+def is_host(text: str) -> bool:
+    """Whether an address or name can be looked up at all; ``getaddrinfo`` raises what is no OSError where not."""
+    try:
+        text.encode("idna")
+    except UnicodeError:
+        return False
+    return text.isprintable() and len(text) <= MAX_HOST
 
 
 def _decoded(url: httpx.URL, response: httpx.Response, max_bytes: int) -> AsyncIterable[bytes]:

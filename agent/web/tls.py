@@ -12,7 +12,10 @@ from typing import Any
 from msgspec import Struct
 
 from agent.errors import InputError
+from agent.memory.units import shown
+from collectors.regular_file import read_regular
 
+MAX_BYTES = 4 << 20
 VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
 CLIENT_POLICIES = {
     "NoClientCert": ssl.CERT_NONE,
@@ -91,7 +94,7 @@ def open_tls(given: TlsSettings, *, folder: Path, where: str) -> Tls:
 def _set_versions(context: ssl.SSLContext, given: TlsSettings, where: str) -> None:
     for key, version in (("min_version", given.min_version), ("max_version", given.max_version)):
         if version not in VERSIONS:
-            raise InputError(f"{where}.{key}: expected TLS12 or TLS13, got {version!r}; older ones are not safe")
+            raise InputError(f"{where}.{key}: expected TLS12 or TLS13, got {shown(version)}; older ones are not safe")
     if VERSIONS[given.min_version] > VERSIONS[given.max_version]:
         raise InputError(
             f"{where}: min_version {given.min_version} is above max_version {given.max_version}; swap them"
@@ -107,7 +110,7 @@ def _set_suites(context: ssl.SSLContext, given: TlsSettings, where: str) -> None
     for name in given.cipher_suites:
         if name not in TLS12_SUITES and name not in TLS13_SUITES:
             known = ", ".join(TLS12_SUITES)
-            raise InputError(f"{where}.cipher_suites: {name!r} is unknown or not safe; expected some of {known}")
+            raise InputError(f"{where}.cipher_suites: {shown(name)} is unknown or not safe; expected some of {known}")
     chosen = [TLS12_SUITES[name] for name in given.cipher_suites if name in TLS12_SUITES]
     if chosen:
         context.set_ciphers(":".join(chosen))
@@ -152,7 +155,7 @@ def _set_clients(context: ssl.SSLContext, given: TlsSettings, folder: Path, wher
             "use RequireAndVerifyClientCert"
         )
     if policy not in CLIENT_POLICIES:
-        raise InputError(f"{where}.client_auth_type: expected one of {', '.join(CLIENT_POLICIES)}, got {policy!r}")
+        raise InputError(f"{where}.client_auth_type: expected one of {', '.join(CLIENT_POLICIES)}, got {shown(policy)}")
     if given.client_allowed_sans and policy != "RequireAndVerifyClientCert":
         raise InputError(f"{where}.client_allowed_sans: it needs client_auth_type RequireAndVerifyClientCert")
     if given.client_ca_file is None and policy != "NoClientCert":
@@ -175,8 +178,7 @@ def _set_clients(context: ssl.SSLContext, given: TlsSettings, folder: Path, wher
 
 def _check_readable(path: Path, where: str) -> None:
     try:
-        with path.open("rb") as file:
-            file.read(1)
+        read_regular(path, max_bytes=MAX_BYTES)
     except OSError as error:
         raise InputError(f"{where}: can't read {path}: {error.strerror}; check path and permission") from error
 

@@ -12,8 +12,10 @@ import msgspec
 from msgspec import Struct
 
 from agent.errors import InputError
+from agent.memory.units import shown
 from agent.web.tls import Tls, TlsSettings, open_tls
 from collectors import strict_yaml
+from collectors.regular_file import read_regular
 
 MAX_BYTES = 1 << 20
 MAX_COST = 14
@@ -62,6 +64,11 @@ class WebConfig(Struct, frozen=True, kw_only=True):
         return f"WebConfig(tls={self.tls is not None}, headers={dict(self.headers)}, <{len(self.users)} users>)"
 
     @property
+    def protects(self) -> bool:
+        """Whether there is TLS or basic auth at all."""
+        return self.tls is not None or bool(self.users)
+
+    @property
     def proves_clients(self) -> bool:
         """Whether a request that is answered comes from somebody known."""
         return bool(self.users) or (self.tls is not None and self.tls.proves_clients)
@@ -94,12 +101,9 @@ def files_of(path: Path) -> tuple[Path, ...]:
 
 def _read(path: Path) -> _Settings:
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
+        content = read_regular(path, max_bytes=MAX_BYTES)
     except OSError as error:
         raise InputError(f"{path}: can't read the web config: {error.strerror}; check web_config_file") from error
-    if len(content) > MAX_BYTES:
-        raise InputError(f"{path}: expected a web config of at most 1 MiB, got more; check web_config_file")
     try:
         document = strict_yaml.load(content)
     except ValueError as error:
@@ -112,7 +116,7 @@ def _read(path: Path) -> _Settings:
 
 
 def _hash(name: str, text: str, where: str) -> bytes:
-    place = f"{where}: basic_auth_users: user {name!r}"
+    place = f"{where}: basic_auth_users: user {shown(name)}"
     if not name or ":" in name or not name.isprintable():
         raise InputError(f"{place}: expected a name without colon or control characters")
     found = BCRYPT_PATTERN.fullmatch(text)
@@ -126,7 +130,7 @@ def _hash(name: str, text: str, where: str) -> bytes:
 def _header(name: str, value: str, where: str) -> tuple[str, str]:
     place = f"{where}: http_server_config.headers"
     if name.lower() not in HEADERS:
-        raise InputError(f"{place}: {name!r} can't be set; expected some of {', '.join(HEADERS)}")
+        raise InputError(f"{place}: {shown(name)} can't be set; expected some of {', '.join(HEADERS)}")
     allowed = HEADERS[name.lower()]
     if allowed and value not in allowed:
         raise InputError(f"{place}: {name} can only be {' or '.join(allowed)}")
@@ -145,7 +149,7 @@ def _problem(message: str) -> str:
         fields = _fields(path)
         close = difflib.get_close_matches(unknown[1], fields, n=1)
         hint = f"did you mean {close[0]}?" if close else f"expected one of {', '.join(fields)}"
-        return f"{key}key {unknown[1]!r} is not taken here; {NOT_OFFERED.get(unknown[1], hint)}"
+        return f"{key}key {shown(unknown[1])} is not taken here; {NOT_OFFERED.get(unknown[1], hint)}"
     missing = re.fullmatch(r"Object missing required field `(.+)`", text)
     if missing:
         return f"{key}key {missing[1]!r} is missing; add it"

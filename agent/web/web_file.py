@@ -49,7 +49,7 @@ class WebFile:
         """
         with self._lock:
             files, state = _look(path)
-            self.config = load_web_config(path) if path else WebConfig()
+            self.config = self._load(path) if path else WebConfig()
             self._path, self._files, self._taken, self.problem = path, files, state, None
 
     def refresh(self) -> None:
@@ -58,22 +58,36 @@ class WebFile:
         So the two files of a renewal are taken together. What can't be used is logged once and kept out.
         """
         with self._lock:
-            state = _state(self._files)
-            if self._path is None or state == self._taken:
-                return
-            if state != self._changed:
-                self._changed = state
-                return
-            self._files, self._taken = _look(self._path)
             before = self.problem
             try:
-                self.config, self.problem = load_web_config(self._path), None
+                self._follow()
             except InputError as error:
                 self.problem = error.message
-                if self.problem != before:
-                    log.warning("web config: %s; what was in force before still is", self.problem)
-            else:
-                log.info("web config: %s or a file that it names has changed, and is in force", self._path)
+            except Exception as error:  # whatever it is, what protects stays
+                self.problem = f"{self._path}: it can't be used ({type(error).__name__}, a bug of vramscope)"
+            if self.problem not in (None, before):
+                log.warning("web config: %s; what was in force before still is", self.problem)
+
+    def _follow(self) -> None:
+        state = _state(self._files)
+        if self._path is None or state == self._taken:
+            return
+        if state != self._changed:
+            self._changed = state
+            return
+        self._files, self._taken = _look(self._path)
+        self.config, self.problem = self._load(self._path), None
+        log.info("web config: %s or a file that it names has changed, and is in force", self._path)
+
+    def _load(self, path: Path) -> WebConfig:
+        """The config of a file; one that protects nothing never takes the place of one that does."""
+        config = load_web_config(path)
+        if self.config.protects and not config.protects:
+            raise InputError(
+                f"{path}: it has neither tls_server_config nor basic_auth_users, but what is in force has; "
+                "to go without, take web_config_file out of the settings and reload"
+            )
+        return config
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -107,6 +121,6 @@ def _state(files: tuple[Path, ...]) -> State:
 def _stamp(path: Path) -> tuple[int, int, int] | None:
     try:
         status = path.stat()
-    except OSError:
+    except (OSError, ValueError):  # not there, or no path at all
         return None
     return status.st_ino, status.st_size, status.st_ctime_ns

@@ -6,9 +6,10 @@ only, and symbolic links are followed inside the root of the process, as they ar
 
 import errno
 import os
-import stat
 from collections.abc import Iterable
 from pathlib import Path
+
+from collectors.regular_file import read_regular
 
 MAX_ENVIRONMENT_BYTES = 256 * 1024
 MAX_LINKS = 40
@@ -85,20 +86,3 @@ def within(root: Path, name: str) -> Path:
         done = [] if target.startswith("/") else done
         waiting += [part for part in reversed(target.split("/")) if part not in ("", ".")]
     return root.joinpath(*done)
-
-
-def read_regular(path: Path, *, max_bytes: int) -> bytes:
-    """A whole regular file.
-
-    Raises:
-        OSError: not there, not permitted, not a regular file, or larger.
-    """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", str(path))
-        content = file.read(max_bytes + 1)
-    if len(content) > max_bytes:
-        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
-    return content

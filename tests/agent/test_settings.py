@@ -1,5 +1,7 @@
 """Settings: what is accepted, and one sentence for every mistake."""
 
+import itertools
+import os
 from pathlib import Path
 
 import pytest
@@ -73,7 +75,7 @@ MISTAKES = {
     "intervals: {memory: 0}": "s.yml: intervals.memory: expected a number >= 0.1, got 0",
     "intervals: {memory: fast}": "s.yml: intervals.memory: expected a number, got 'fast'",
     "intervals: {memroy: 1}": "s.yml: intervals: unknown key 'memroy'; did you mean memory?",
-    "servers: {}": "s.yml: servers: expected a list, got {}; write one - url: ... for each",
+    "servers: {}": "s.yml: servers: expected a list, got an object; write one - url: ... for each",
     "servers: [{}]": "s.yml: servers[0]: key 'url' is missing; add it",
     "servers: [{url: ftp://x}]": "s.yml: servers[0].url: expected a base URL such as http://127.0.0.1:8000, got 'ftp://x'",
     "servers: [{url: 'http://u:p@x'}]": (
@@ -98,7 +100,36 @@ MISTAKES = {
         "s.yml: servers[1]: name 'a' is that of servers[0] too; keep one of them"
     ),
     "servers: [{url: http://x, modle: y}]": "s.yml: servers[0]: unknown key 'modle'; did you mean model?",
-    "- a": "s.yml: expected a mapping, got ['a']",
+    "- a": "s.yml: expected a mapping, got a list of 1 entries",
+    f"listen: {'x' * 900_000}": f"s.yml: listen: expected HOST:PORT with a port of 0 to 65535, got '{'x' * 60}'...",
+    f"{'x' * 900}: 1": (
+        f"s.yml: unknown key '{'x' * 60}'...; expected one of listen, intervals, discovery, servers, web_config_file"
+    ),
+    f"listen: !{'x' * 900}": (
+        f"s.yml: not valid YAML: line 1, column 9: could not determine a constructor for the tag '!{'x' * 152}"
+    ),
+    'listen: "\\ud800"': "s.yml: not valid YAML: line 1, column 9: half of a surrogate pair, which is no character",
+    "listen: 'a..b:80'": "s.yml: listen: expected an address or a name of this host, got 'a..b'",
+    "1: 2": "s.yml: not valid YAML: line 1, column 1: a key that is not text; put it in quotes",
+    "on: 2": "s.yml: not valid YAML: line 1, column 1: a key that is not text; put it in quotes",
+    "? [a]\n: 2": "s.yml: not valid YAML: line 1, column 3: a key that is not text; put it in quotes",
+    "intervals: {<<: {memory: 1, memory: 2}}": (
+        "s.yml: not valid YAML: line 1, column 29: key 'memory' stands twice; keep one"
+    ),
+    "&a {listen: *a}": "s.yml: not valid YAML: line 1, column 1: an alias stands inside what it names",
+    "web_config_file: ''": "s.yml: web_config_file: expected the path of a file, got ''",
+    'web_config_file: "/x\\0y"': "s.yml: web_config_file: expected the path of a file, got '/x\\x00y'",
+    "servers: [{url: http://x, model: ''}]": "s.yml: servers[0].model: expected the path of a file, got ''",
+    'servers: [{url: http://x, api_key_file: "\\0"}]': (
+        "s.yml: servers[0].api_key_file: expected the path of a file, got '\\x00'"
+    ),
+    'servers: [{url: http://x, name: "a\\nb"}]': (
+        "s.yml: servers[0].name: expected at most 200 characters that can be printed, got 'a\\nb'"
+    ),
+    "servers: [{url: 'http://a..b'}]": (
+        "s.yml: servers[0].url: the server's URL names no host that could be looked up; "
+        "expected the form http://HOST:PORT"
+    ),
     "a: [": "s.yml: not valid YAML: line 1, column 5: expected the node content, but found '<stream end>'",
     "a: !!python/object/apply:os.system [ls]": (
         "s.yml: not valid YAML: line 1, column 4: could not determine a constructor for the tag "
@@ -107,7 +138,7 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("text", MISTAKES, ids=[text.replace("\n", " / ") for text in MISTAKES])
+@pytest.mark.parametrize("text", MISTAKES, ids=[text.replace("\n", " / ")[:80] for text in MISTAKES])
 def test_every_mistake_is_one_sentence(text: str) -> None:
     """File, key, expected and got; what to do where it is not plain."""
     with pytest.raises(InputError) as caught:
@@ -159,8 +190,46 @@ def test_a_file_that_is_far_too_large(tmp_path: Path) -> None:
     path = tmp_path / "large.yml"
     path.write_bytes(b"#" * (2 << 20))
 
-    with pytest.raises(InputError, match="at most 1 MiB"):
+    with pytest.raises(InputError, match="more than 1048576 bytes; check --config"):
         load_settings(path)
+
+
+@pytest.mark.parametrize("name", ["pipe", "device"])
+def test_settings_and_keys_are_regular_files(tmp_path: Path, name: str) -> None:
+    """What blocks or never ends is one sentence, at once."""
+    path = tmp_path / name
+    if name == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+
+    with pytest.raises(InputError, match="not a regular file; check --config"):
+        load_settings(path)
+    with pytest.raises(InputError, match="not a regular file; check path and permission"):
+        read_api_key(ServerSettings(url="http://x:1", api_key_file=str(path)))
+
+
+def test_aliases_do_not_multiply_what_was_written() -> None:
+    """A few hundred bytes would stand for billions of values."""
+    lines = ["a: &a [x,x,x,x,x,x,x,x,x]"]
+    lines += [f"{new}: &{new} [{','.join([f'*{old}'] * 9)}]" for old, new in itertools.pairwise("abcdefghij")]
+
+    with pytest.raises(InputError, match="aliases stand for more than 4194304 characters"):
+        parse_settings("\n".join([*lines, "listen: *j"]).encode(), where="s.yml")
+
+
+def test_a_merge_takes_what_it_does_not_have_itself() -> None:
+    """The key of its own counts, wherever the anchor stands; that is no key twice."""
+    text = b"""
+    intervals: &slow {memory: 10, processes: 20}
+    servers:
+      - {url: http://x, arguments: &a {max-model-len: 5}}
+      - {url: http://y:1, arguments: {<<: *a, max-model-len: 6}}
+    """
+
+    settings = parse_settings(text, where="s.yml")
+
+    assert [server.arguments["max-model-len"] for server in settings.servers] == [5, 6]
 
 
 @pytest.mark.parametrize(

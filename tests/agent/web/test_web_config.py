@@ -261,4 +261,4 @@ def test_a_file_that_is_not_there_or_too_long_is_one_sentence(tmp_path: Path) ->
     assert refusal(path) == "can't read the web config: No such file or directory; check web_config_file"
 
     path.write_bytes(b"#" * (1 << 20) + b"#")
-    assert refusal(path) == "expected a web config of at most 1 MiB, got more; check web_config_file"
+    assert refusal(path) == "can't read the web config: it has more than 1048576 bytes; check web_config_file"

@@ -1,12 +1,14 @@
 """A web config that follows its files."""
 
 import logging
+import os
 import shutil
 from pathlib import Path
 
 import pytest
 
 from agent.errors import InputError
+from agent.web import web_file
 from agent.web.web_config import WebConfig
 from agent.web.web_file import WebFile
 from tests.agent.web.configs import CERTIFICATES, HASH, SERVER, write
@@ -96,6 +98,77 @@ def test_a_file_that_is_named_anew_is_watched_although_it_is_missing(tmp_path: P
 
     assert settle(web).tls is not None
     assert web.problem is None
+
+
+@pytest.mark.parametrize("text", ["", "# nothing", "{}", "basic_auth_users: {}", None])
+def test_what_protects_is_not_switched_off_by_a_file(
+    tmp_path: Path, text: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Emptied, half written or deleted: said once and kept out, by a look and by a reload."""
+    web = WebFile(write(tmp_path, tls_server_config=SERVER, basic_auth_users={"prometheus": HASH}))
+    before = web.config
+    path = tmp_path / "web.yml"
+
+    path.unlink()
+    if text is not None:
+        path.write_text(text)
+
+    assert settle(web) is before
+    settle(web)
+    assert len(caplog.records) == 1
+    with pytest.raises(InputError):
+        web.use(path)
+    assert web.config is before
+
+
+def test_an_empty_file_is_plain_http_at_the_start(tmp_path: Path) -> None:
+    """As in Prometheus; it can protect later."""
+    web = WebFile(write(tmp_path))
+    assert not web.config.protects
+
+    write(tmp_path, basic_auth_users={"prometheus": HASH})
+
+    assert settle(web).protects
+
+
+@pytest.mark.parametrize("name", ["a\0b", "pipe"])
+def test_a_file_that_is_none_is_kept_out(tmp_path: Path, name: str) -> None:
+    """Neither a path with a NUL nor a pipe ends or blocks the watch; the next good state is taken."""
+    os.mkfifo(tmp_path / "pipe")
+    web = WebFile(write(tmp_path, tls_server_config=SERVER))
+    before = web.config
+
+    write(tmp_path, tls_server_config={**SERVER, "cert_file": name})
+    assert settle(web) is before
+    assert web.problem is not None
+    write(tmp_path, tls_server_config=SERVER, basic_auth_users={"prometheus": HASH})
+
+    assert settle(web).users
+    assert web.problem is None
+
+
+def test_whatever_goes_wrong_the_watch_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An error that nobody foresaw is said once by its name, and over once it is over."""
+    web = WebFile(write(tmp_path, tls_server_config=SERVER))
+    before = web.config
+
+    def fails(path: Path) -> WebConfig:
+        raise ZeroDivisionError(path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(web_file, "load_web_config", fails)
+        renew(tmp_path)
+        assert settle(web) is before
+        settle(web)
+    assert [record.message for record in caplog.records] == [
+        f"web config: {tmp_path}/web.yml: it can't be used (ZeroDivisionError, a bug of vramscope); "
+        "what was in force before still is"
+    ]
+
+    write(tmp_path, tls_server_config=SERVER, basic_auth_users={"prometheus": HASH})
+    assert settle(web).users
 
 
 def test_using_a_broken_file_changes_nothing(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from collectors.discovery.command import ServerCommand
 from collectors.discovery.model import find_model
 from collectors.discovery.version import package_version
-from collectors.discovery.view import ProcessView, read_regular, within
+from collectors.discovery.view import ProcessView, within
 from tests.collectors.discovery.table_of import ProcFolder
 from tests.collectors.test_hf_cache import COMMIT, cached
 
@@ -54,32 +54,6 @@ def test_links_in_a_circle(tmp_path: Path) -> None:
 
     with pytest.raises(OSError, match="Too many levels"):
         within(tmp_path, "/a/x")
-
-
-def test_a_regular_file_is_read_whole(tmp_path: Path) -> None:
-    """Up to the bound, through links."""
-    (tmp_path / "file").write_bytes(b"12345")
-    (tmp_path / "link").symlink_to("file")
-
-    assert read_regular(tmp_path / "link", max_bytes=5) == b"12345"
-    with pytest.raises(OSError, match="File too large"):
-        read_regular(tmp_path / "link", max_bytes=4)
-
-
-@pytest.mark.parametrize("kind", ["pipe", "folder", "device"])
-def test_what_is_no_regular_file_is_not_read(tmp_path: Path, kind: str) -> None:
-    """A pipe that nobody writes to does not hold us up."""
-    path = tmp_path / "x"
-    match kind:
-        case "pipe":
-            os.mkfifo(path)
-        case "folder":
-            path.mkdir()
-        case "device":
-            path.symlink_to("/dev/zero")
-
-    with pytest.raises(OSError, match=r"not a regular file|Is a directory"):
-        read_regular(path, max_bytes=10)
 
 
 @contextmanager
