@@ -290,7 +290,7 @@ def test_a_settings_file_without_settings(text: str) -> None:
 
 
 def test_a_settings_file_that_grows_without_bound() -> None:
-    """Aliases that double at each level, or hold themselves, are not written out: its flags are not known, with a note."""
+    """Aliases that double at each level, or hold themselves: its flags are not known, with a note."""
     levels = "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 60))
     for text in (f"a0: &a0 [x, x]\n{levels}hf-overrides: {{deep: *a59}}", "hf-overrides: &h {a: *h}"):
         command = with_config(f"{text}\nblock-size: 16", "m")
