@@ -15,8 +15,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from collectors.containers import MAX_CGROUP_BYTES, container_of, container_of_log, named, pod_of_folder
-from collectors.discovery.view import read_regular
 from collectors.readings import Container, Home, ServerProcess
+from collectors.regular_file import read_regular
 
 MAX_CONFIG_BYTES = 1024 * 1024
 MAX_ENTRIES = 4096
