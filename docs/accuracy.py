@@ -41,8 +41,9 @@ class Start(Struct, frozen=True, kw_only=True):
     config: dict[str, Any]
 
     def rank(self) -> RankBudget:
-        """The budget of its first rank."""
-        arguments = Arguments(engine=self.engine, engine_version=self.version, **self.arguments)
+        """The budget of its first rank; a block's size is as the engine reported it."""
+        reported = {name: value for name, value in self.said.items() if name == "block_size"}
+        arguments = Arguments(engine=self.engine, engine_version=self.version, **self.arguments | reported)
         return compute(ModelFiles(path=self.model, config=self.config), arguments, Device()).ranks[0]
 
 

@@ -17,7 +17,7 @@ Said = dict[str, int | str]
 
 
 class Case(Struct, frozen=True, kw_only=True):
-    """One start of an engine. ``model``: llama, gemma3, mla, deepseek2, deepseek32 or jamba."""
+    """One start of an engine. ``model``: one of ``tiny_models`` or ``tiny_ggufs``."""
 
     engine: str
     version: str
@@ -70,7 +70,8 @@ def _vllm(case: Case, command: Path, folder: Path) -> Heard:
     said: Said = {}
     try:
         with server:
-            said = {"blocks": int(server.scrape().labels("vllm:cache_config_info")["num_gpu_blocks"])}
+            labels = server.scrape().labels("vllm:cache_config_info")
+            said = {"blocks": int(labels["num_gpu_blocks"]), "block_size": int(labels["block_size"])}
     except ServerFailed as exc:
         if FP8_REFUSED not in str(exc):
             raise
@@ -94,8 +95,18 @@ def _cases(engine: str, version: str, starts: dict[str, dict[str, Any]], common:
 
 
 _HEAR: dict[str, Callable[[Case, Path, Path], Heard]] = {"llama_cpp": _llama_cpp, "sglang": _sglang, "vllm": _vllm}
-_MAKE = {"llama": tiny_models.make_llama, "mla": tiny_models.make_mla, "gemma3": tiny_models.make_gemma3}
-_CONFIGS = {"llama": tiny_models.LLAMA, "mla": tiny_models.MLA, "gemma3": tiny_models.GEMMA3}
+_MAKE = {
+    "llama": tiny_models.make_llama,
+    "mla": tiny_models.make_mla,
+    "mla_yarn": tiny_models.make_mla_yarn,
+    "gemma3": tiny_models.make_gemma3,
+}
+_CONFIGS = {
+    "llama": tiny_models.LLAMA,
+    "mla": tiny_models.MLA,
+    "mla_yarn": tiny_models.MLA_YARN,
+    "gemma3": tiny_models.GEMMA3,
+}
 
 _FOUR = {"ctx_size": 4096, "parallel": 4}
 _ONE_CACHE = {**_FOUR, "kv_unified": True}
@@ -129,13 +140,13 @@ _SGLANG: dict[str, dict[str, Any]] = {
     "llama-page-1": {"max_total_tokens": 3200, "block_size": 1},
     "llama-page-16": {"max_total_tokens": 3210, "block_size": 16},
     "gemma3-page-16": {"max_total_tokens": 3210, "block_size": 16},
-    "mla-page-1": {"max_total_tokens": 3200, "block_size": 1},
+    "mla_yarn-page-1": {"max_total_tokens": 3200, "block_size": 1},
 }
 _VLLM: dict[str, dict[str, Any]] = {
     "llama-bf16": {"block_size": 32},
     "llama-float32": {"block_size": 32, "dtype": "float32"},
     "llama-fp8": {"block_size": 32, "kv_cache_dtype": "fp8"},
-    "mla-bf16": {"block_size": 128},
+    "mla-bf16": {},  # the kernel that a CPU has for it decides the block's size
     "gemma3-bf16": {"block_size": 128},
 }
 

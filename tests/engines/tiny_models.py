@@ -85,6 +85,18 @@ MLA: dict[str, Any] = _COMMON | {
 }
 
 
+MLA_YARN = MLA | {  # SGLang on CPU takes no latent attention without a rope that is scaled
+    "rope_scaling": {
+        "rope_type": "yarn",
+        "factor": 2.0,
+        "original_max_position_embeddings": 4096,
+        "beta_fast": 32,
+        "beta_slow": 1,
+        "mscale": 1.0,
+        "mscale_all_dim": 1.0,
+    },
+}
+
 GEMMA3: dict[str, Any] = _COMMON | {
     "architectures": ["Gemma3ForCausalLM"],
     "model_type": "gemma3_text",
@@ -112,6 +124,11 @@ def make_llama(directory: Path) -> TinyModel:
 def make_mla(directory: Path) -> TinyModel:
     """Three layers with DeepSeek's latent attention: 3 layers x (512 + 64) x 2 bytes = 3,456 bytes a token."""
     return _make(directory, MLA, _mla_shapes(MLA), kv_bytes_per_token=3 * (512 + 64) * BF16_BYTES)
+
+
+def make_mla_yarn(directory: Path) -> TinyModel:
+    """The same with a scaled rope."""
+    return _make(directory, MLA_YARN, _mla_shapes(MLA_YARN), kv_bytes_per_token=3 * (512 + 64) * BF16_BYTES)
 
 
 def make_gemma3(directory: Path) -> TinyModel:

@@ -32,10 +32,9 @@ def resolve(arguments: Arguments, shape: ModelShape, device: Device, *, draft: M
         arguments, engine_version=None, parallel=arguments.parallel or 1, kv_unified=False, max_model_len=length
     )
     settings = llama_cpp.resolve(filled, shape, device, draft=draft)
+    given = {"parallel": arguments.parallel, "ctx_size": arguments.max_model_len, "kv_unified": None}
     sources = {
-        name: replace(value, source="default")
-        if getattr(arguments, name, None) is None and name != "ctx_size"
-        else value
+        name: replace(value, source="default") if name in given and given[name] is None else value
         for name, value in settings.resolved.items()
     }
     return replace(settings, resolved=sources, warnings=(*settings.warnings, _NOT_READ))

@@ -11,6 +11,7 @@ Source: SGLang 0.5.23 srt/mem_cache/kv_cache_configurator.py, memory_pool.py, sr
 from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from agent.memory.kv_cache import KvBudget, KvGroup, entry_bytes
 from agent.memory.layers import Cache, Heads, IndexKeys, Latent, Layer, State
@@ -24,7 +25,7 @@ from agent.memory.units import ceil_div
 class Cells(Struct, frozen=True, kw_only=True):
     """Bytes of a stage's layers on one rank: of a token in full and in window pools, and of a request's state.
 
-    ``index_bytes`` is the part of ``full_bytes`` that lies in pages of its own, one byte off by rounding.
+    ``index_bytes`` is the part of ``full_bytes`` that lies in pages of its own.
     """
 
     kind: str
@@ -183,17 +184,12 @@ def _with_pool(budget: KvBudget, cells: Cells, sizes: Sizes, settings: Settings)
     pool = (sizes.full + page) * sum(cells.full) + index_pages * page * cells.index_bytes
     if cells.window:
         pool += (sizes.window + page) * cells.window_bytes
-    return KvBudget(
-        bytes_per_token=budget.bytes_per_token,
-        bytes_per_token_logical=budget.bytes_per_token_logical,
-        fixed_bytes_per_request=budget.fixed_bytes_per_request,
-        groups=budget.groups,
-        bytes_per_block=budget.bytes_per_block,
+    return replace(
+        budget,
         blocks=(sizes.full or sizes.window) // page,
         pool_bytes=pool,
         pool_tokens=sizes.full or sizes.window,
-        request_bytes=budget.request_bytes,
-        max_concurrency=min(_concurrency(cells, sizes, settings)),
+        max_concurrency=min(_concurrency(cells, sizes, settings), default=None),
         state_bytes=(sizes.slots + 1) * cells.state_bytes if cells.state else None,
         apart_block_bytes=budget.apart_block_bytes,
     )

@@ -107,6 +107,15 @@ def test_the_default_share(gib: int, changed: dict[str, Any], reserve: float) ->
     assert round(1 - reserve / (gib * 1024), 3) == share
 
 
+def test_the_share_that_a_server_chose() -> None:
+    """SGLang 0.5.23 on 24,105 MiB without graphs took 0.719."""
+    arguments = {"enforce_eager": True, "max_num_seqs": 8}
+
+    result = budget(config("llama-3.1-8b"), Device(total_bytes=24_105 * MIB), engine="sglang", **arguments)
+
+    assert result.arguments["mem_fraction_static"].value == 0.719
+
+
 def test_prefill_graphs() -> None:
     """8 sizes to 32, 14 to 256, 8 to 512, 8 to 1,024, 12 to 4,096 in steps of 256, then steps of 512."""
     assert [prefill_graphs(chunk) for chunk in (32, 256, 512, 1024, 4096, 8192)] == [8, 22, 30, 38, 50, 58]
