@@ -24,7 +24,8 @@ MAX_INDEX_BYTES = 64 * 1024 * 1024
 MAX_SHARDS = 4096
 MAX_LAYERS = 10_000
 _MAX_CHECKPOINT_BYTES = 1 << 50
-_LAYER = re.compile(r"(?:^|\.)(?:layers|blk|h)\.(\d+)\.")
+_LAYER = re.compile(r"(?:^|\.)(?:layers|blk|h)\.(\d+)\.(?!engram\.embed\b)")  # tables that stay on the host
+_ENGRAM = re.compile(r"\.engram\.embed\b")
 _WRAPPERS = frozenset({"model", "language_model", "transformer"})
 
 
@@ -199,6 +200,8 @@ def _is_in_stack(name: str, *, prefix: str | None) -> bool:
 
 def _module(name: str) -> str:
     """The first part of a tensor's name that says something: ``model.embed_tokens.weight`` is of ``embed_tokens``."""
+    if _ENGRAM.search(name):
+        return "engram"
     parts = name.split(".")
     return next((part for part in parts[:-1] if part not in _WRAPPERS), parts[-1])
 

@@ -20,38 +20,40 @@ class Share(Struct, frozen=True, kw_only=True):
     rank: int
 
     def of(self, checkpoint_bytes: int) -> int:
-        return checkpoint_bytes * self.rank // self.whole
+        return checkpoint_bytes * self.rank // self.whole if checkpoint_bytes else 0
 
 
 class Account(Struct, frozen=True, kw_only=True):
-    """All parts of a decoder; ``last`` is what comes between the layers and the head."""
+    """All parts of a decoder: ``first`` is beside the embedding, ``last`` between the layers and the head."""
 
     layers: tuple[Share, ...]
     table: Share  # the embedding, and the head
     last: Share
     tied: bool
+    first: Share
     mtp: Share | None = None  # where it is loaded
 
     @property
     def whole(self) -> int:
         tables = self.table.whole * (1 if self.tied else 2)
-        return sum(layer.whole for layer in self.layers) + tables + self.last.whole
+        return sum(layer.whole for layer in self.layers) + tables + self.first.whole + self.last.whole
 
     def stages(self, layers: Sequence[int], checkpoint: Checkpoint | None = None, *, tp: int = 1) -> list[int]:
         """Bytes per stage of ``layers`` layers; of the checkpoint's parts when it has them, else by arithmetic."""
         if checkpoint is None or checkpoint.layers is None:
             sizes = [part.rank for part in self.layers]
             table = head = self.table.rank
-            last, mtp, other = self.last.rank, self.mtp.rank if self.mtp else 0, 0
+            last, mtp = self.last.rank, self.mtp.rank if self.mtp else 0
+            first = self.first.rank
         else:
             sizes = [part.of(size) for part, size in zip(self.layers, checkpoint.layers, strict=True)]
             table, head = self.table.of(checkpoint.embedding), self.table.of(checkpoint.head)
             last, mtp = self.last.of(checkpoint.last), ceil_div(checkpoint.mtp, tp)
-            other = ceil_div(checkpoint.other, tp)
+            first = self.first.of(checkpoint.first) + ceil_div(checkpoint.other, tp)
         return _by_stage(
             sizes,
             layers,
-            first=table + other,
+            first=table + first,
             last=(table if self.tied else head) + last + mtp,
             shared=table if self.tied else 0,
         )
@@ -75,6 +77,7 @@ def account_for(
     return Account(
         layers=tuple(kinds[key] for key in keys),
         table=Share(whole=scale.of([blueprint.embedding], 0), rank=scale.of([share(table, shard)], 0)),
+        first=scale.share(blueprint.first, 0, shard),
         last=scale.share(blueprint.last, 0, shard),
         tied=blueprint.tied,
         mtp=scale.share(blueprint.mtp, len(blueprint.layers), shard) if mtp and blueprint.mtp else None,

@@ -39,6 +39,7 @@ class Checkpoint(Struct, frozen=True, kw_only=True):
     layers: tuple[int, ...] | None = None
     embedding: int = 0
     head: int = 0
+    first: int = 0  # what the arithmetic knows beside the embedding
     last: int = 0  # the norm before the head
     mtp: int = 0
     other: int = 0  # vision and audio parts, projectors
@@ -73,6 +74,8 @@ def _from_headers(
         kinds[kind] = kinds.get(kind, 0) + size
     if shape.blueprint is not None and shape.blueprint.tied:
         kinds.pop("head", None)
+    if shape.blueprint is not None and shape.blueprint.first:
+        kinds["first"] = kinds.pop("other", 0)
     left_out = {kind: size for kind, size in kinds.items() if size and loads.skips(kind) and kind in _BESIDE}
     sizes = {kind: size * held // stored for kind, size in kinds.items() if kind not in left_out}
     kept = tuple(size * held // stored for size in layers[:count])
@@ -82,6 +85,7 @@ def _from_headers(
         layers=kept,
         embedding=sizes.get("embedding", 0),
         head=sizes.get("head", 0),
+        first=sizes.get("first", 0),
         last=sizes.get("last", 0),
         mtp=sizes.get(_MTP, 0),
         other=sum(sizes.get(kind, 0) for kind in (_VISION, _ENGRAM, "other")),

@@ -1,6 +1,7 @@
 """The matrices of DeepSeek V4: compressed attention, hyper-connections, and experts of which all layers consist.
 
-Checked against the stored elements of DeepSeek-V4-Flash, type by type. Source: vLLM 0.33 models/deepseek_v4.
+Checked against the stored elements of DeepSeek-V4-Flash, type by type. Source: vLLM 0.33 models/deepseek_v4, and for
+V4.1 vLLM 0.32 models/deepseek_v41.
 """
 
 from collections.abc import Iterator
@@ -10,8 +11,8 @@ from agent.memory.layers import IndexKeys, Layer, Record
 from agent.memory.matrices import Matrix, vector
 
 
-def compressed_attention(fields: Fields, layer: Layer) -> Iterator[Matrix]:
-    """Q and one record for all heads, compressed; an output in groups; compressors of the history and of its keys."""
+def record_attention(fields: Fields) -> Iterator[Matrix]:
+    """Q and one record for all heads, compressed; an output in groups; a sink for each head."""
     hidden, heads, dim = fields.size("hidden_size"), fields.size("num_attention_heads"), fields.size("head_dim")
     q_rank, o_rank, groups = fields.size("q_lora_rank"), fields.size("o_lora_rank"), fields.size("o_groups")
     yield Matrix(name="self_attn.wq_a", rows=q_rank, columns=hidden)
@@ -30,6 +31,11 @@ def compressed_attention(fields: Fields, layer: Layer) -> Iterator[Matrix]:
         name="self_attn.wo_b", rows=hidden, columns=groups * o_rank, split="columns", units=groups, over="attention"
     )
     yield vector("self_attn.attn_sink", heads, split=True, stored="fp32")
+
+
+def own_history(fields: Fields, layer: Layer) -> Iterator[Matrix]:
+    """Compressors of a layer's history and of its keys, and the indexer of the latter."""
+    hidden, q_rank, dim = fields.size("hidden_size"), fields.size("q_lora_rank"), fields.size("head_dim")
     for cache in layer.caches:
         if isinstance(cache, Record) and cache.window is None:
             yield from _compressor("self_attn.compressor", hidden, dim, cache.ratio)
@@ -38,6 +44,32 @@ def compressed_attention(fields: Fields, layer: Layer) -> Iterator[Matrix]:
             yield Matrix(name="self_attn.indexer.wq_b", rows=index_heads * cache.dim, columns=q_rank)
             yield Matrix(name="self_attn.indexer.weights_proj", rows=index_heads, columns=hidden, stored="plain")
             yield from _compressor("self_attn.indexer.compressor", hidden, cache.dim, cache.ratio)
+
+
+def shared_history(fields: Fields, layer: Layer, index: int) -> Iterator[Matrix]:
+    """V4.1: a compressor (with scores unless each token has a record) and keys made of its records, where others read
+    them; an indexer in each of ``index_source_layer_ids``."""
+    hidden, dim, keys = fields.size("hidden_size"), fields.size("head_dim"), fields.size("index_head_dim")
+    history = [cache for cache in layer.caches if isinstance(cache, Record) and cache.window is None]
+    for cache in history:
+        parts = 1 if cache.ratio == 1 else 2
+        yield Matrix(name="self_attn.compressor.wkv_gate", rows=parts * dim, columns=hidden, stored="plain")
+        yield vector("self_attn.compressor.norm", dim)
+    if index in (fields.entries("index_source_layer_ids") or ()):
+        heads = fields.size("index_n_heads")
+        yield Matrix(name="self_attn.indexer.wq_b", rows=heads * keys, columns=fields.size("q_lora_rank"))
+        yield Matrix(name="self_attn.indexer.weights_proj", rows=heads, columns=hidden, stored="plain")
+        if history:
+            yield Matrix(name="self_attn.indexer.wk", rows=keys, columns=dim, stored="plain")
+            yield vector("self_attn.indexer.k_norm", keys)
+
+
+def engram(fields: Fields) -> Iterator[Matrix]:
+    """V4.1: what makes keys of each stream and a value of the rows an n-gram looks up; its tables stay on the host."""
+    hidden, streams = fields.size("hidden_size"), fields.size("hc_mult")
+    found = (fields.size("engram_max_ngram_size") - 1) * fields.size("engram_n_heads") * fields.size("engram_head_dim")
+    yield Matrix(name="engram.wkv", rows=hidden * (streams + 1), columns=found, split="rows")
+    yield vector("engram.norms", 2 * streams * hidden)
 
 
 def hyper_connections(fields: Fields) -> Iterator[Matrix]:

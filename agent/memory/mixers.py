@@ -1,10 +1,13 @@
 """The matrices by which a layer mixes tokens: attention of each kind, and recurrences, named as checkpoints name them.
 
-Source: vLLM 0.33 model_executor/models and models/deepseek_v4; huggingface/transformers 5 models.
+Source: vLLM 0.33 model_executor/models and models/deepseek_v4, 0.32 models/kimi_k3 and models/minimax_m3;
+huggingface/transformers 5 models.
 """
 
 from collections.abc import Iterator
 from typing import Literal
+
+from msgspec.structs import replace
 
 from agent.memory.layers import Heads, IndexKeys, Latent, State
 from agent.memory.matrices import Matrix, vector
@@ -81,6 +84,44 @@ def gated_delta_net(hidden: int, state: State, *, key_heads: int, key: int, valu
     yield _columns("linear_attn.out_proj", hidden, values, units=state.heads)
 
 
+def delta_attention(hidden: int, state: State, *, width: int, full_gate: bool) -> Iterator[Matrix]:
+    """Kimi: Q, K and V with a convolution over them, a decay of each channel, an output gate of full or low rank."""
+    heads, inner = state.heads, state.heads * width
+    for name in ("q", "k", "v"):
+        yield _rows(f"self_attn.{name}_proj", inner, hidden, units=heads)
+    yield replace(_convolution("self_attn.conv1d", state, units=heads), stored="fp32")
+    for name in ("f",) if full_gate else ("f", "g"):
+        yield Matrix(name=f"self_attn.{name}_a_proj", rows=width, columns=hidden)
+        yield _rows(f"self_attn.{name}_b_proj", inner, width, units=heads)
+    if full_gate:
+        yield _rows("self_attn.g_proj", inner, hidden, units=heads)
+    yield _rows("self_attn.b_proj", heads, hidden, units=heads)
+    yield vector("self_attn.A_log_and_dt", heads + inner, units=heads, split=True, stored="fp32")
+    yield vector("self_attn.o_norm", width)
+    yield _columns("self_attn.o_proj", hidden, inner, units=heads)
+
+
+def lightning_attention(hidden: int, state: State, *, width: int) -> Iterator[Matrix]:
+    """MiniMax: Q, K, V and a gate of the output, all of full width, and a norm over all heads."""
+    heads, inner = state.heads, state.heads * width
+    yield _rows("self_attn.qkv_proj", 3 * inner, hidden, units=heads)
+    yield _rows("self_attn.output_gate", inner, hidden, units=heads)
+    yield vector("self_attn.norm", inner, units=heads, split=True)
+    yield _columns("self_attn.out_proj", hidden, inner, units=heads)
+
+
+def output_gate(hidden: int, heads: int, width: int) -> Matrix:
+    """How much of each head's output passes: ``width`` numbers a head."""
+    return _rows("self_attn.g_proj", heads * width, hidden, units=heads)
+
+
+def block_indexer(hidden: int, heads: int, keys: IndexKeys) -> Iterator[Matrix]:
+    """What chooses blocks for MiniMax-M3: queries with the heads, and a key that every rank has."""
+    yield _rows("self_attn.index_q_proj", heads * keys.dim, hidden, units=heads)
+    yield Matrix(name="self_attn.index_k_proj", rows=keys.dim, columns=hidden)
+    yield vector("self_attn.index_qk_norm", 2 * keys.dim)
+
+
 def mamba1(hidden: int, state: State, *, dt_rank: int, norms: bool) -> Iterator[Matrix]:
     """Two inputs a channel, a convolution with bias, and dt, B and C of each channel (Jamba norms these)."""
     channels, states = state.conv_channels, state.head_elements
@@ -95,16 +136,20 @@ def mamba1(hidden: int, state: State, *, dt_rank: int, norms: bool) -> Iterator[
     yield _columns("mamba.out_proj", hidden, channels, units=channels)
 
 
-def mamba2(hidden: int, state: State) -> Iterator[Matrix]:
+def mamba2(hidden: int, state: State, *, bias: bool = False, conv_bias: bool = True) -> Iterator[Matrix]:
     """Two inputs a channel, B and C of each group, dt of each head; a convolution with bias; a norm over channels."""
     channels, groups = state.conv_channels, state.groups * state.group_channels
     units = state.groups if state.heads % state.groups == 0 else 0
     yield _rows("mixer.in_proj", 2 * channels + groups + state.heads, hidden, units=units)
     yield _convolution("mixer.conv1d", state, units=units)
-    yield vector("mixer.conv1d.bias", channels + groups, units=units, split=True)
+    if conv_bias:
+        yield vector("mixer.conv1d.bias", channels + groups, units=units, split=True)
     yield vector("mixer.A_D_dt", 3 * state.heads, units=state.heads, split=True)
     yield vector("mixer.norm", channels, units=units, split=True)
     yield _columns("mixer.out_proj", hidden, channels, units=units)
+    if bias:
+        yield vector("mixer.in_proj.bias", 2 * channels + groups + state.heads, units=units, split=True)
+        yield vector("mixer.out_proj.bias", hidden)
 
 
 def _convolution(name: str, state: State, *, units: int) -> Matrix:

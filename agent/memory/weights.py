@@ -67,7 +67,8 @@ def weigh(
     account = account_for(
         shape.blueprint, element_bytes=DTYPE_BYTES[dtype], quantization=held_as, shard=shard, mtp=loads.mtp
     )
-    return _with_arithmetic(account, checkpoint, shard, stages, parameters, (*notes, *_unmodelled(shape, checkpoint)))
+    notes += _unmodelled(shape, checkpoint, loads)
+    return _with_arithmetic(account, checkpoint, shard, stages, parameters, notes)
 
 
 def _with_arithmetic(
@@ -151,13 +152,16 @@ def _held_as(shape: ModelShape, quantization: str | None) -> tuple[Quantization 
     return Quantization(method=quantization, format=layout), reason
 
 
-def _unmodelled(shape: ModelShape, checkpoint: Checkpoint | None) -> tuple[str, ...]:
+def _unmodelled(shape: ModelShape, checkpoint: Checkpoint | None, loads: Loads) -> tuple[str, ...]:
     notes = []
     if shape.quantization is not None and shape.quantization.plain.odd:
         names = shape.quantization.plain.odd
         notes.append(
             f"arithmetic takes {len(names)} module(s) left unquantised as quantised, such as {names[0][:60]!r}"
         )
-    if shape.other_modules and (checkpoint is None or checkpoint.layers is None):
-        notes.append(f"arithmetic on the config leaves out what {', '.join(shape.other_modules)} describes")
+    if checkpoint is None or checkpoint.layers is None:
+        if loads.mtp and shape.mtp and shape.blueprint is not None and not shape.blueprint.mtp:
+            notes.append(f"arithmetic on the config leaves out {len(shape.mtp)} multi-token-prediction layer(s)")
+        if shape.other_modules:
+            notes.append(f"arithmetic on the config leaves out what {', '.join(shape.other_modules)} describes")
     return tuple(notes)

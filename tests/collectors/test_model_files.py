@@ -153,6 +153,15 @@ def test_a_config_with_a_byte_order_mark(directory: Path) -> None:
         ({"transformer.h.0.w": ("BF16", 5), "transformer.wte.weight": ("BF16", 1)}, (5,), {"wte": 1}),
         ({"encoder.block.0.w": ("BF16", 5), "weight": ("BF16", 1)}, None, {"encoder": 5, "weight": 1}),
         ({"model.layers.0.mlp.experts.layers.7.w": ("BF16", 5)}, (5,), {}),
+        (  # n-gram tables of a layer may stay on the host, what reads them does not
+            {
+                "layers.0.engram.embed.weight": ("BF16", 90),
+                "layers.0.engram.embed.scale": ("BF16", 3),
+                "layers.0.engram.wkv.weight": ("BF16", 5),
+            },
+            (5,),
+            {"engram": 93},
+        ),
     ],
 )
 def test_which_layers_are_the_decoders(

@@ -81,7 +81,7 @@ ROWS: dict[str, Family] = {
     "glm4_moe": Family(
         qkv_bias="attention_bias", qk_norm="head", qk_norm_key="use_qk_norm", router_bias={"model_type": "glm4_moe"}
     ),
-    "glm4_moe_lite": Family(kinds={FULL: latent}, mla=True, counted=False),
+    "glm4_moe_lite": Family(kinds={FULL: latent}, mla=True, router_bias={"model_type": "glm4_moe_lite"}),
     "minimax_m2": Family(
         qk_norm="all_heads",
         qk_norm_key="use_qk_norm",

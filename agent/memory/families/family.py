@@ -31,6 +31,7 @@ class Family(Struct, frozen=True, kw_only=True):
     derive: Callable[[Fields], Derived] | None = None  # what the class makes of other fields
     mla: bool = False
     counted: bool = True
+    predicts: bool = True  # the matrices of its multi-token-prediction layers are known too
     matrices: str | None = None  # the layers' matrices are of a kind of their own: its name in ``parameters``
     qkv_bias: bool | str = False
     out_bias: bool | str = False

@@ -42,6 +42,13 @@ def _mamba2_names(fields: Fields) -> Derived:
     }
 
 
+def _granite(fields: Fields) -> Derived:
+    """Granite 4: without experts there is the shared MLP alone."""
+    shared = fields.values.get("shared_expert_intermediate_size")
+    alone = {} if fields.values.get("num_experts") else {"intermediate_size": shared}
+    return {**_mamba2_names(fields), **alone}
+
+
 def _kimi(fields: Fields) -> Derived:
     """Widths of the linear layers stand in a part of their own."""
     linear = fields.part("linear_attn_config").values
@@ -80,17 +87,23 @@ _KIMI = Family(
     kinds={FULL: latent, LINEAR: kda},
     mtp=(FULL,),
     reads=("layer_types", "linear_attn_config"),
-    class_defaults={"linear_head_dim": 128, "linear_num_heads": 32, "linear_conv_kernel_dim": 4},
+    class_defaults={
+        "linear_head_dim": 128,
+        "linear_num_heads": 32,
+        "linear_conv_kernel_dim": 4,
+        "topk_method": "noaux_tc",
+    },
     derive=_kimi,
     mla=True,
-    counted=False,
+    predicts=False,
+    router_bias={"topk_method": "noaux_tc"},
+    matrices="kimi",
 )
 _MINIMAX = Family(
     types=flagged("attn_type_list", (LINEAR, FULL)),
     kinds={FULL: heads, LINEAR: lightning},
     reads=("attn_type_list", "layer_types"),
     expert_width="intermediate_size",
-    counted=False,
 )
 _MAMBA2_KEYS = ("mamba_d_state", "mamba_num_heads", "ssm_state_size")
 _MAMBA2_DEFAULTS = {
@@ -108,16 +121,19 @@ ROWS: dict[str, Family] = {
         reads=_MAMBA2_KEYS,
         class_defaults=_MAMBA2_DEFAULTS,
         derive=_mamba2_names,
-        counted=False,
+        qkv_bias="attention_bias",
+        out_bias="attention_bias",
+        mlp_bias="mlp_bias",
     ),
     "granitemoehybrid": Family(
         types=all_linear,
         kinds={"attention": heads, FULL: heads, "mamba": mamba2, LINEAR: mamba2},
         reads=(*_MAMBA2_KEYS, "layer_types"),
         class_defaults=_MAMBA2_DEFAULTS,
-        derive=_mamba2_names,
+        derive=_granite,
         expert_width="intermediate_size",
-        counted=False,
+        qkv_bias="attention_bias",
+        out_bias="attention_bias",
     ),
     "jamba": Family(
         types=periodic,

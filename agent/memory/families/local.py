@@ -1,5 +1,7 @@
 """Models in which some layers see less than all tokens: windows, chunks, an image, or another layer's cache."""
 
+from collections.abc import Callable
+
 from agent.memory.families.attention import (
     chunked,
     cross,
@@ -19,6 +21,7 @@ from agent.memory.families.patterns import (
     FULL,
     SHARED,
     SLIDING,
+    Pattern,
     chosen,
     chunks,
     every,
@@ -27,17 +30,38 @@ from agent.memory.families.patterns import (
     sharing,
     windowed,
 )
-from agent.memory.fields import Fields, ModelConfigError, whole
-from agent.memory.layers import Layer
+from agent.memory.fields import MAX_LAYERS, Fields, ModelConfigError, whole
+from agent.memory.layers import Heads, Layer
 from agent.memory.units import shown
 
 
-def _widest(fields: Fields) -> Derived:
-    """Gemma 3n gives a feed-forward width for each layer."""
+def _gemma3n(fields: Fields) -> Derived:
+    """The feed-forward width may be one for each layer."""
     widths = fields.values.get("intermediate_size")
+    own = _own_types(_GEMMA3N_TYPES)(fields)
     if not isinstance(widths, list) or not widths:
+        return own
+    sizes = [whole("intermediate_size", width) for width in widths]
+    return {**own, "intermediate_size": max(sizes), "intermediate_sizes": sizes}
+
+
+def _own_types(pattern: Pattern) -> Callable[[Fields], Derived]:
+    """The types of all layers, of those too that share K and V."""
+    return lambda fields: {"own_types": pattern(fields, fields.size("num_hidden_layers", most=MAX_LAYERS))}
+
+
+def _step(fields: Fields) -> Derived:
+    """Step names the layers with experts, as text or as a list."""
+    named = fields.values.get("moe_layers_enum")
+    if named is None:
         return {}
-    return {"intermediate_size": max(whole("intermediate_size", width) for width in widths)}
+    entries = named.split(",") if isinstance(named, str) else named
+    try:
+        sparse = {int(entry) for entry in entries}
+    except (TypeError, ValueError):
+        raise ModelConfigError(f"config key 'moe_layers_enum': expected layer numbers, got {shown(named)}") from None
+    count = fields.size("num_hidden_layers", most=MAX_LAYERS)
+    return {"mlp_layer_types": ["sparse" if index in sparse else "dense" for index in range(count)]}
 
 
 def _llama4(fields: Fields) -> Derived:
@@ -100,9 +124,20 @@ def searched_part(fields: Fields, index: int, part: str) -> Fields:
     return Fields(blocks[index]).part(part)
 
 
+def own_heads(fields: Fields, index: int) -> Heads:
+    """The heads of a layer of Gemma 3n or 4, whether its K and V are its own or another layer's."""
+    kind, wider = fields.values["own_types"][index], "global_head_dim" in fields.values
+    if kind not in _LOCAL:
+        raise ModelConfigError(f"config key 'layer_types': expected {FULL} or {SLIDING}, got {shown(kind)}")
+    cache = (gemma4_global if wider and kind == FULL else _LOCAL[kind])(fields).caches[0]
+    assert isinstance(cache, Heads)
+    return cache
+
+
 _WINDOWS = ("sliding_window", "layer_types")
 _LOCAL = {FULL: heads, SLIDING: sliding}
 _SHARING = {**_LOCAL, SHARED: lambda fields: Layer(kind="shared")}
+_GEMMA3N_TYPES, _GEMMA4_TYPES = every(5), last_full(every(6))
 _GEMMA2 = Family(
     types=every(2),
     kinds=_LOCAL,
@@ -129,7 +164,7 @@ _GEMMA3 = Family(
     tied=True,
 )
 _GEMMA3N = Family(
-    types=sharing(every(5)),
+    types=sharing(_GEMMA3N_TYPES),
     kinds=_SHARING,
     reads=(*_WINDOWS, "num_kv_shared_layers"),
     class_defaults={
@@ -140,13 +175,17 @@ _GEMMA3N = Family(
         "sliding_window": 512,
         "num_kv_shared_layers": 15,
         "max_position_embeddings": 32_768,
+        "hidden_size_per_layer_input": 256,
+        "vocab_size_per_layer_input": 262_144,
+        "laurel_rank": 64,
+        "altup_num_inputs": 4,
     },
-    derive=_widest,
-    counted=False,
+    derive=_gemma3n,
+    matrices="gemma3n",
     tied=True,
 )
 _GEMMA4 = Family(
-    types=sharing(last_full(every(6))),
+    types=sharing(_GEMMA4_TYPES),
     kinds={**_SHARING, FULL: gemma4_global},
     reads=(*_WINDOWS, "num_kv_shared_layers"),
     class_defaults={
@@ -157,8 +196,11 @@ _GEMMA4 = Family(
         "global_head_dim": 512,
         "sliding_window": 512,
         "max_position_embeddings": 131_072,
+        "hidden_size_per_layer_input": 256,
+        "vocab_size_per_layer_input": 262_144,
     },
-    counted=False,
+    derive=_own_types(_GEMMA4_TYPES),
+    matrices="gemma4",
     tied=True,
 )
 _LLAMA4 = Family(
@@ -178,9 +220,20 @@ _MLLAMA = Family(
     kinds={FULL: heads, CROSS: cross},
     reads=("cross_attention_layers",),
     class_defaults={"cross_attention_layers": [3, 8, 13, 18, 23, 28, 33, 38], "num_key_value_heads": 8},
-    counted=False,
+    matrices="mllama",
 )
-_STEP = Family(types=windowed, kinds={FULL: heads, SLIDING: step_sliding}, mtp=(FULL,), reads=_WINDOWS, counted=False)
+_STEP = Family(
+    types=windowed,
+    kinds={FULL: heads, SLIDING: step_sliding},
+    mtp=(FULL,),
+    reads=_WINDOWS,
+    class_defaults={"use_moe_router_bias": True},
+    derive=_step,
+    predicts=False,  # dense layers with a head of their own
+    qk_norm="head",
+    router_bias={"use_moe_router_bias": True},
+    matrices="step",
+)
 
 ROWS: dict[str, Family] = {
     "gemma2": _GEMMA2,
@@ -223,7 +276,8 @@ ROWS: dict[str, Family] = {
         reads=("is_encoder_decoder",),
         derive=_whisper,
         mlp_matrices=2,
-        counted=False,
+        final_norms=2,
+        matrices="whisper",
         tied=True,
     ),
 }

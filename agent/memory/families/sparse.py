@@ -59,7 +59,8 @@ _V41 = Family(
     mtp=("0",),
     reads=(*_INDEXER, "sliding_window", "compress_ratios", "kv_source_layer_ids"),
     derive=experts_alone,
-    counted=False,
+    predicts=False,  # layers with fewer experts, and what joins them
+    matrices="shared_compressed",
 )
 _MINIMAX_M3 = Family(
     types=block_sparse_layers,
@@ -67,7 +68,10 @@ _MINIMAX_M3 = Family(
     mtp=(SPARSE,),
     reads=("sparse_attention_config",),
     derive=_minimax_m3,
-    counted=False,
+    predicts=False,
+    qk_norm="head",
+    qk_norm_key="use_qk_norm",
+    router_bias={"use_routing_bias": True},
 )
 
 ROWS: dict[str, Family] = {
