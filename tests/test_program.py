@@ -254,7 +254,7 @@ def test_check_says_what_works_and_what_does_not(node: Node, tmp_path: Path) -> 
 BAD_USAGE = {
     ("nope",): "vramscope: No such command 'nope'; see `vramscope --help`",
     ("run", "--listen", "x"): "vramscope: --listen: expected HOST:PORT with a port of 0 to 65535, got 'x'",
-    ("run", "--frob"): "vramscope: No such option '--frob'; see `vramscope --help`",
+    ("run", "--frob"): "vramscope: No such option '--frob'; see `vramscope run --help`",
     ("snapshot", "--url", "x"): (
         "vramscope: --url: 'x' is not the URL of a server; expected the form http://HOST:PORT"
     ),
