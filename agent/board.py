@@ -124,13 +124,17 @@ class Board:
 
     def took_log(self, watch: ServerWatch, outcome: Outcome[LogReading | None]) -> None:
         """Take what a server's log says by now."""
+        if outcome.fault and outcome.fault.reason == "absent" and watch.facts.log_path is None:
+            self.lost_log(watch)  # its process has just ended
+            return
         self._record("log", watch.facts.name, outcome.fault, outcome.duration_seconds)
-        watch.log = outcome.value or watch.log
+        if outcome.value is not None:
+            watch.take_log(outcome.value)
 
     def lost_log(self, watch: ServerWatch) -> None:
         """Where a server's log is, is not known any more: its sizes are of a run that is over."""
         self.health.forget("log", watch.facts.name)
-        watch.log = structs.replace(watch.log, ranks=(), ready=False) if watch.log else None
+        watch.take_log(structs.replace(watch.log, ranks=(), ready=False) if watch.log else None)
 
     def settings_reloaded(self, *, success: bool) -> None:
         """Take how the last reload of the settings went."""

@@ -143,7 +143,7 @@ class Fleet:
             configured=spec.settings is not None,
             model_path=spec.model,
             log_path=spec.settings.log if spec.settings else None,
-            notes=found.notes if found else (),
+            notes=(*(found.notes if found else ()), *_unread_log(spec)),
         )
         watch = self._by_name().get(spec.name)
         if watch is None or watch.facts.engine != spec.engine:
@@ -195,6 +195,12 @@ class Fleet:
     def _is_local(self, url: str) -> bool:
         host = (parse_base_url(url).host or "").lower()
         return host in self._local_hosts or host.startswith("127.")
+
+
+def _unread_log(spec: ServerSpec) -> tuple[str, ...]:
+    if spec.settings is None or spec.settings.log is None or ENGINES[spec.engine].log is not None:
+        return ()
+    return (f"log {spec.settings.log}: what the log of {spec.engine} says is not known, so it is not read",)
 
 
 def _command(found: FoundServer) -> Arguments:

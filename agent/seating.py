@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from agent.memory.breakdown import Part
 from agent.memory.budget import Budget, RankBudget
+from agent.reported import of_this_run
 from collectors.readings import (
     Container,
     Evidence,
@@ -144,12 +145,6 @@ def pool_bytes(pool: PoolReading, budget: RankBudget | None) -> int | None:
     return pool.blocks * block if pool.blocks is not None and block else None
 
 
-def of_this_run(log: LogReading, reading: ServerReading | None) -> bool:
-    """Whether a log may be that of the run which answers now: it does not name another version."""
-    versions = {version.partition("+")[0] for version in (log.version, reading and reading.version) if version}
-    return len(versions) < 2
-
-
 def log_of(server: ServerView, seat: Seat) -> RankLog | None:
     """What the server's log says of the rank or device at this seat; nothing where it tells of several models."""
     log = server.log
@@ -183,23 +178,27 @@ def _named_parts(server: ServerView, seat: Seat) -> Iterator[Part]:
         if count is not None:
             yield Part(component=component, server=server.name, bytes=count, evidence=evidence)
 
-    if log.weights_bytes is not None:
-        yield from part("weights", log.weights_bytes)
-    elif budget and budget.weights_evidence == "computed":
-        yield from part("weights", budget.weights_bytes, "computed")
-    else:
-        yield from part("weights", report.weights_bytes)
+    yield from part("weights", *_weights(server.log, log, budget, report))
     for pool in pools:
         if pool.kind == "full":
-            whole, evidence = _pool_size(pool, budget, log)
+            whole, evidence = _pool_size(pool, budget, log if len(pools) == 1 else RankLog())
             for component, count in _filled(pool, whole).items():
                 yield from part(component, count, evidence)
     apart = [size for pool in pools if pool.kind != "full" and (size := pool_bytes(pool, budget)) is not None]
-    if log.state_bytes is None and apart:
-        yield from part("state", sum(apart), "computed")
-    yield from part("state", log.state_bytes)
+    yield from part("state", *((sum(apart), "computed") if apart else (log.state_bytes, "reported")))
     yield from part("cuda_graphs", report.cuda_graphs_bytes if log.cuda_graphs_bytes is None else log.cuda_graphs_bytes)
     yield from part("activations", log.activations_bytes)
+
+
+def _weights(
+    log: LogReading | None, rank: RankLog, budget: RankBudget | None, report: RankReport
+) -> tuple[int | None, Evidence]:
+    """What the engine's own allocator counted, else the checkpoint's bytes; then what the device had less free."""
+    if rank.weights_bytes is not None and log is not None and not log.from_free_memory:
+        return rank.weights_bytes, "reported"
+    if budget and budget.weights_bytes is not None and budget.weights_evidence == "computed":
+        return budget.weights_bytes, "computed"
+    return report.weights_bytes or rank.weights_bytes, "reported"
 
 
 def _report(server: ServerView, rank: RankTitle | None) -> RankReport | None:

@@ -11,7 +11,8 @@ from agent.memory.budget import Budget, Device
 from agent.memory.history import PoolHistory
 from agent.memory.model_config import parse_model
 from agent.memory.runtime import Calibration
-from agent.seating import ServerView, of_this_run
+from agent.reported import calibration_of, completed, tokens_of
+from agent.seating import ServerView
 from collectors.readings import Fault, Home, LogReading, ModelFiles, ProcessTree, RankTitle, ServerReading, ServerState
 
 RESTART_SLACK_SECONDS = 2.0
@@ -58,6 +59,7 @@ class ServerWatch:
 
     def took(self, reading: ServerReading) -> bool:
         """Take a reading; True when it is the first or comes from a restarted engine."""
+        reading = completed(reading, self.log)
         last, self._last = self._last, reading
         restarted = last is not None and _restarted(last, reading)
         if restarted:
@@ -74,6 +76,12 @@ class ServerWatch:
     def lost(self) -> None:
         """The endpoint did not answer: nothing it said before is passed on as current."""
         self.reading = None
+
+    def take_log(self, log: LogReading | None) -> None:
+        """Take what its log says by now. A pool whose tokens count otherwise since then begins a new history."""
+        if tokens_of(log) != tokens_of(self.log):
+            self.histories.clear()
+        self.log = log
 
     @property
     def log_paths(self) -> tuple[Path, ...]:
@@ -204,18 +212,3 @@ def _restarted(last: ServerReading, reading: ServerReading) -> bool:
 def _generated(reading: ServerReading) -> int | None:
     counts = [replica.generation_tokens for replica in reading.replicas]
     return sum(count for count in counts if count is not None) if counts and None not in counts else None
-
-
-def calibration_of(log: LogReading | None, reading: ServerReading | None) -> Calibration | None:
-    """What the log of this run takes the place of in the budget: of several ranks, the one that needs most."""
-    if log is None or not log.ready or not of_this_run(log, reading):
-        return None
-    parts = {
-        "activations": [rank.activation_peak_bytes for rank in log.ranks],
-        "cuda_graphs": [rank.cuda_graphs_bytes for rank in log.ranks],
-        "non_torch": [rank.non_torch_bytes for rank in log.ranks],
-    }
-    known = {name: max(size for size in sizes if size is not None) for name, sizes in parts.items() if any(sizes)}
-    if not known:
-        return None
-    return Calibration(source=f"the start-up log of {log.engine} {log.version or ''}".strip(), **known)

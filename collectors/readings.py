@@ -294,6 +294,7 @@ class LogReading(Struct, frozen=True, kw_only=True):
     """What a server's log says by now: of the newest start, and what failed while the log was followed.
 
     ``ready``: the start is over. ``several_models``: the sizes are of the model that was loaded last.
+    ``from_free_memory``: weights and graphs are what the device had less free then, its neighbours' doings included.
     """
 
     at: float
@@ -301,6 +302,7 @@ class LogReading(Struct, frozen=True, kw_only=True):
     version: str | None = None
     ready: bool = False
     several_models: bool = False
+    from_free_memory: bool = False
     ranks: tuple[RankLog, ...] = ()
     failures: dict[FailureKind, int] = {}
     last_failure: LogFailure | None = None

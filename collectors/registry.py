@@ -6,6 +6,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from collectors.discovery.command import ReadCommand
+from collectors.engine_logs import sglang as sglang_log
 from collectors.engine_logs import vllm as vllm_log
 from collectors.engine_logs.shapes import LogFormat
 from collectors.http_text import Endpoint
@@ -59,5 +60,6 @@ ENGINES: dict[str, Engine] = {
         open=sglang.SglangReader,
         rank_of=sglang_rank_of,
         command=sglang_command.COMMAND,
+        log=sglang_log.FORMAT,
     ),
 }

@@ -1,6 +1,7 @@
 """The whole program beside the driver-level double and a recorded vLLM: golden, real Prometheus, faults, bad usage."""
 
 import json
+import os
 import re
 import signal
 import socket
@@ -14,7 +15,7 @@ import psutil
 import pytest
 
 from collectors.simulated.state import NodeState, write_state
-from tests.node import GIB, MIB, Node, recorded_node, state
+from tests.node import GIB, LOG, MIB, Node, recorded_node, state
 from tests.program import Program, finished, running
 from tests.promtool import promtool
 
@@ -124,6 +125,26 @@ def test_a_server_that_stops_answering_and_returns(program: Program, node: Node)
 
     node.replay.answers["/metrics"] = answer
     program.until(lambda: "kv_used_ratio" in program.metrics())
+
+
+def test_memory_that_runs_out_is_counted_through_rotation(program: Program, node: Node) -> None:
+    """Appended, after renaming, and after ``copytruncate``; nothing of the text shows up."""
+    line = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {}.00 GiB. canary-4711\n"
+    for number in range(1, 4):
+        if number == 2:
+            node.log.rename(node.log.with_suffix(".1"))
+        if number == 3:
+            os.truncate(node.log, 0)
+        with node.log.open("a") as log:
+            log.write("another line\n" * (100 if number == 2 else 0) + line.format(number))
+        counted = f'server_oom_events_total{{kind="cuda_oom",server="chat"}} {number}\n'
+        program.until(lambda counted=counted: counted in program.metrics())  # type: ignore[misc] # bound now
+
+    log = program.snapshot()["servers"][0]["log"]
+    assert log["last_failure"]["figures"] == {"requested_bytes": 3 * GIB}
+    assert log["ranks"][0]["weights_bytes"] == GIB // 4
+    assert "canary" not in program.metrics() + program.get("/api/v1/snapshot").text + "".join(program.errors)
+    node.log.write_text(LOG)
 
 
 def test_reload_by_post(program: Program) -> None:

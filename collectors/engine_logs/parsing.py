@@ -119,6 +119,7 @@ class LogParser:
             version=self._version,
             ready=self._ready,
             several_models=self._format.several_models,
+            from_free_memory=self._format.from_free_memory,
             ranks=tuple(_rank(where, facts) for where, facts in ranks),
             failures=dict(sorted(self._failures.items())),
             last_failure=self._last,

@@ -24,6 +24,7 @@ FORMAT = LogFormat(
     starts=(b"server_args=",),
     ready=(b"The server is fired up and ready to roll",),
     where=_where,
+    from_free_memory=True,
     shapes=(
         shape(
             "Load weight end.",

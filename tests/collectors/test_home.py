@@ -1,8 +1,13 @@
 """Where a process lives and where its output goes, on hosts made of plain files."""
 
 import json
+import subprocess
+import sys
+import time
 from pathlib import Path
 
+from collectors.engine_logs.reader import LogReader
+from collectors.engine_logs.vllm import FORMAT
 from collectors.home import Homes
 from collectors.readings import Container, Home, ServerProcess
 
@@ -109,3 +114,36 @@ def test_odd_files_say_nothing(tmp_path: Path) -> None:
 
     (host.process / "cgroup").unlink()
     assert host.home() == Home()
+
+
+def test_a_real_process_and_the_file_it_writes_to(tmp_path: Path) -> None:
+    """Through rotation: the file is the one it writes to, under whatever name."""
+    path = tmp_path / "out.log"
+    program = (
+        "import sys\n"
+        "for _ in sys.stdin: print('Model loading took', _.strip(), 'GiB memory and 1.0 seconds', flush=True)"
+    )
+    with path.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=output, stderr=subprocess.DEVNULL, text=True
+        )
+    assert process.stdin is not None
+    try:
+        logs = [Path(name) for name in Homes().of(ServerProcess(pid=process.pid, started_at=1.0, title="x")).logs]
+        assert logs == [Path(f"/proc/{process.pid}/fd/1")]
+        following = LogReader(FORMAT, clock=lambda: 1.0)
+        for number in (1, 2):
+            print(number, file=process.stdin, flush=True)
+            deadline = time.monotonic() + 20
+            while not (reading := following.read(logs)) or [one.weights_bytes for one in reading.ranks] != [
+                number * 2**30
+            ]:
+                assert time.monotonic() < deadline, reading
+                time.sleep(0.02)
+            path.rename(tmp_path / f"out.log.{number}")
+            path = tmp_path / f"out.log.{number}"
+    finally:
+        process.kill()
+        process.wait()
+        process.stdin.close()
+    assert following.read([]) is None
