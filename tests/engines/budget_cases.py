@@ -49,7 +49,8 @@ def hear(case: Case, command: Path, folder: Path) -> Heard:
 
 
 def _llama_cpp(case: Case, python: Path, folder: Path) -> Heard:
-    log = llama_cpp_server.start(python, MODELS[case.model]().write(folder / "model.gguf"), case.arguments)
+    model = MODELS[case.model]().write(folder / "model.gguf")
+    log = llama_cpp_server.start(python, model, case.arguments, folder / "llama.log")
     return Heard(said=llama_cpp_server.said(log), texts={"log": log})
 
 

@@ -6,28 +6,34 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from tests.engines.vllm_server import ServerFailed, free_port
+from tests.engines.vllm_server import ServerFailed, free_port, wait_until
 
 START_SECONDS = 120.0
 _SCRIPT = Path(__file__).with_name("serve_llama_cpp.py")
 _OF_INTEREST = ("llama_context:", "llama_kv_cache", "llama_memory_recurrent:", "sched_reserve:", "load_model: init")
-_NO_SIZES = " 0.00 MiB"  # of a first look that allocates nothing
+_READY = "load_model: initializing"
 
 Said = dict[str, int | str]
 
 
-def start(python: Path, model: Path, arguments: dict[str, Any]) -> str:
-    """Start a server with these arguments of a budget, end it, and return what it logged of its memory.
+def start(python: Path, model: Path, arguments: dict[str, Any], log: Path) -> str:
+    """Start a server with these arguments of a budget, kill it, and return what it logged of its memory.
 
     Raises:
         ServerFailed: it did not start.
     """
     command = ["nice", "-n", "10", str(python), str(_SCRIPT), str(model), str(free_port()), json.dumps(arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS, check=False)
-    log = of_interest(done.stderr + done.stdout)
-    if done.returncode or "KV buffer size" not in log:
-        raise ServerFailed(f"llama.cpp ended with {done.returncode}: {_last_error(done.stderr)}")
-    return log
+    with log.open("wb") as file:
+        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
+    try:
+        wait_until(lambda: process.poll() is not None or _READY in _read(log), START_SECONDS, what="llama.cpp's slots")
+    finally:
+        process.kill()
+        process.wait()
+    text = _read(log)
+    if _READY not in text:
+        raise ServerFailed(f"llama.cpp ended with {process.returncode}: {_last_error(text)}")
+    return of_interest(text)
 
 
 def of_interest(log: str) -> str:
@@ -54,6 +60,10 @@ def _one(pattern: str, text: str) -> str:
     found = re.search(pattern, text)
     assert found is not None, pattern
     return found[1]
+
+
+def _read(log: Path) -> str:
+    return log.read_text(encoding="utf-8", errors="replace")
 
 
 def _last_error(text: str) -> str:

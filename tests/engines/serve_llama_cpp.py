@@ -1,9 +1,11 @@
 """Runs inside llama.cpp's environment: ``serve_llama_cpp.py MODEL PORT ARGUMENTS``, arguments as a JSON object.
 
-Starts the real server, which logs to stderr what it allocates, and ends. Without ``parallel`` it chooses its slots.
+Starts the real server, which logs to stderr what it allocates, and serves until it is killed: its own way of ending
+hangs at times. Without ``parallel`` it chooses its slots.
 """
 
 import json
+import signal
 import sys
 from typing import Any
 
@@ -31,3 +33,4 @@ def parameters(model: str, port: int, arguments: dict[str, Any]) -> Any:
 
 
 server = xllamacpp.Server(parameters(sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3])))
+signal.pause()
