@@ -14,7 +14,7 @@ from agent.memory.comparison import (
     runtime_bytes,
     unexplained_bytes,
 )
-from agent.seating import Seat, ServerView, block_bytes, named_parts, pool_bytes, pools_of, rank_budget
+from agent.seating import Seat, ServerView, block_bytes, budget_at, named_parts, pool_bytes, pools_of, rank_budget
 from agent.snapshot import (
     BOUNDS,
     BudgetLine,
@@ -223,7 +223,7 @@ def _max_model_len(budget: Budget | None) -> int | None:
 
 
 def _rank(server: ServerView, seat: Seat, gpu: str) -> Rank:
-    budget = rank_budget(server, seat.rank)
+    budget = budget_at(server, seat)
     sizes = {pool.kind: pool_bytes(pool, budget) for pool in pools_of(server, seat.rank)}
     return Rank(
         gpu=gpu,

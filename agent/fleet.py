@@ -38,7 +38,10 @@ class Source(Struct, frozen=True, kw_only=True):
 
 
 class ServerSpec(Struct, frozen=True, kw_only=True):
-    """Everything that decides how a server is read; another spec under the same name is read anew."""
+    """Everything that decides how a server is read; another spec under the same name is read anew.
+
+    ``flags`` it was started with, under the engine's names with dashes; None where nobody knows them.
+    """
 
     name: str
     engine: str
@@ -46,6 +49,7 @@ class ServerSpec(Struct, frozen=True, kw_only=True):
     settings: ServerSettings | None = None
     model: str | None = None
     network_pid: int | None = None
+    flags: dict[str, int | float | str | bool] | None = None
 
 
 class Fleet:
@@ -108,13 +112,21 @@ class Fleet:
     def _configured(self, server: ServerSettings, match: FoundServer | None) -> ServerSpec:
         model = server.model or (match.model if match else None)
         url = str(parse_base_url(server.url)).rstrip("/")
-        return ServerSpec(name=server.label, engine=server.engine, url=url, settings=server, model=model)
+        flags = _flags(server, match)
+        return ServerSpec(name=server.label, engine=server.engine, url=url, settings=server, model=model, flags=flags)
 
     def _spec(self, name: str, found: FoundServer) -> ServerSpec:
         known = self._specs.get(name)
         planned = f"http://{LOOPBACK}:{found.port}" if found.port is not None else ""
         url = found.url or (known.url if known else planned)
-        return ServerSpec(name=name, engine=found.engine, url=url, model=found.model, network_pid=found.network_pid)
+        return ServerSpec(
+            name=name,
+            engine=found.engine,
+            url=url,
+            model=found.model,
+            network_pid=found.network_pid,
+            flags=found.arguments,
+        )
 
     def _name(self, found: FoundServer) -> str:
         """Model and port; a number behind it where another server has that name already."""
@@ -148,7 +160,8 @@ class Fleet:
         watch = self._by_name().get(spec.name)
         if watch is None or watch.facts.engine != spec.engine:
             self._drop(spec.name)
-            watch = ServerWatch(facts, rank_of=ENGINES[spec.engine].rank_of)
+            engine = ENGINES[spec.engine]
+            watch = ServerWatch(facts, rank_of=engine.rank_of, is_one_process=engine.is_one_process)
             self.watches.append(watch)
         watch.facts = facts
         watch.may_ask = spec.settings is not None or (found is not None and found.listening)
@@ -156,7 +169,7 @@ class Fleet:
             endpoint = self._open_endpoint(spec)
             self.sources[spec.name] = Source(
                 watch=watch,
-                reader=ENGINES[spec.engine].open(endpoint, clock=self._clock),
+                reader=ENGINES[spec.engine].open(endpoint, clock=self._clock, flags=spec.flags),
                 close=endpoint.aclose,
                 model=partial(read_model, Path(spec.model)) if spec.model else None,
                 log=self._log(spec),
@@ -201,6 +214,12 @@ def _unread_log(spec: ServerSpec) -> tuple[str, ...]:
     if spec.settings is None or spec.settings.log is None or ENGINES[spec.engine].log is not None:
         return ()
     return (f"log {spec.settings.log}: what the log of {spec.engine} says is not known, so it is not read",)
+
+
+def _flags(server: ServerSettings, match: FoundServer | None) -> dict[str, int | float | str | bool] | None:
+    """As found and as settings say, which win."""
+    given = {name.lstrip("-").replace("_", "-"): value for name, value in server.arguments.items()}
+    return {**(match.arguments if match else {}), **given} if match or given else None
 
 
 def _command(found: FoundServer) -> Arguments:

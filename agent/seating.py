@@ -9,6 +9,7 @@ from agent.memory.budget import Budget, RankBudget
 from agent.reported import of_this_run
 from collectors.readings import (
     Container,
+    DeviceReading,
     Evidence,
     LogReading,
     NodeReading,
@@ -36,6 +37,7 @@ class ServerView(Struct, frozen=True, kw_only=True):
     titles: Mapping[int, RankTitle] = {}  # by pid
     devices: tuple[str, ...] = ()  # configured UUIDs, in rank order
     on_this_host: bool = True
+    is_one_process: bool = False  # of an engine whose process holds all devices of its server
     processes_hidden: bool = False  # who listens on its port can't be seen; that nobody does is no such case
     tp: int = 1
     pp: int = 1
@@ -50,13 +52,17 @@ class ServerView(Struct, frozen=True, kw_only=True):
 
 
 class Seat(Struct, frozen=True, kw_only=True):
-    """One rank of a server on one device, the ``place``-th of those the server is seated on."""
+    """One rank of a server on one device, the ``place``-th of those the server is seated on.
+
+    ``is_part``: one process holds several devices, and how it divides the model over them is not known.
+    """
 
     server: str
     uuid: str
     rank: RankTitle | None
     pids: frozenset[int]
     place: int = 0
+    is_part: bool = False
 
 
 def seats(node: NodeReading, servers: Sequence[ServerView]) -> list[Seat]:
@@ -71,17 +77,21 @@ def seats(node: NodeReading, servers: Sequence[ServerView]) -> list[Seat]:
 def _seats(node: NodeReading, server: ServerView) -> Iterator[Seat]:
     own = frozenset(process.pid for process in server.tree.processes) if server.tree else frozenset()
     found = 0
-    for device in node.devices:
-        listed = {process.pid for process in device.processes.processes} if device.processes else set()
-        pids = own & listed
-        if pids and device.uuid:
+    places = [(device.uuid, pids) for device in node.devices if (pids := own & _listed(device)) and device.uuid]
+    for uuid, pids in places:
+        if uuid is not None:
             rank = next((server.titles[pid] for pid in sorted(pids) if pid in server.titles), None)
             rank = rank or _only_rank(server)
-            yield Seat(server=server.name, uuid=device.uuid, rank=rank, pids=pids, place=found)
+            is_part = server.is_one_process and len(places) > 1
+            yield Seat(server=server.name, uuid=uuid, rank=rank, pids=pids, place=found, is_part=is_part)
             found += 1
     if not found and (server.processes_hidden or (own and not _processes_visible(node))):
         for number, uuid in enumerate(_configured(node, server)):
             yield Seat(server=server.name, uuid=uuid, rank=_nth_rank(server, number), pids=frozenset(), place=number)
+
+
+def _listed(device: DeviceReading) -> frozenset[int]:
+    return frozenset(process.pid for process in device.processes.processes) if device.processes else frozenset()
 
 
 def _processes_visible(node: NodeReading) -> bool:
@@ -169,7 +179,7 @@ def named_parts(server: ServerView, seat: Seat) -> tuple[Part, ...]:
 
 
 def _named_parts(server: ServerView, seat: Seat) -> Iterator[Part]:
-    budget = rank_budget(server, seat.rank)
+    budget = budget_at(server, seat)
     log = log_of(server, seat) or RankLog()
     report = _report(server, seat.rank) or RankReport()
     pools = pools_of(server, seat.rank)
@@ -184,8 +194,8 @@ def _named_parts(server: ServerView, seat: Seat) -> Iterator[Part]:
             whole, evidence = _pool_size(pool, budget, log if len(pools) == 1 else RankLog())
             for component, count in _filled(pool, whole).items():
                 yield from part(component, count, evidence)
-    apart = [size for pool in pools if pool.kind != "full" and (size := pool_bytes(pool, budget)) is not None]
-    yield from part("state", *((sum(apart), "computed") if apart else (log.state_bytes, "reported")))
+    apart = sum(_apart_bytes(pool, budget) for pool in pools)
+    yield from part("state", *((apart, "computed") if apart else (log.state_bytes, "reported")))
     yield from part("cuda_graphs", report.cuda_graphs_bytes if log.cuda_graphs_bytes is None else log.cuda_graphs_bytes)
     yield from part("activations", log.activations_bytes)
 
@@ -199,6 +209,23 @@ def _weights(
     if budget and budget.weights_bytes is not None and budget.weights_evidence == "computed":
         return budget.weights_bytes, "computed"
     return report.weights_bytes or rank.weights_bytes, "reported"
+
+
+def budget_at(server: ServerView, seat: Seat) -> RankBudget | None:
+    """The budget of what lies at a seat; None where it has only some of the model, for which is not known."""
+    budget = rank_budget(server, seat.rank)
+    held = server.reading.layers_on_devices if server.reading else None
+    layers = sum(group.count for group in server.budget.model.layers) if server.budget else 0
+    return None if seat.is_part or (held is not None and held <= layers) else budget
+
+
+def _apart_bytes(pool: PoolReading, budget: RankBudget | None) -> int:
+    """Bytes of caches beside the full pool: of another pool, or allocated whole with as many blocks of the full one."""
+    if budget is None:
+        return 0
+    if pool.kind != "full":
+        return pool_bytes(pool, budget) or 0
+    return budget.kv.apart_bytes if pool.blocks == budget.kv.blocks else 0
 
 
 def _report(server: ServerView, rank: RankTitle | None) -> RankReport | None:

@@ -39,7 +39,9 @@ class ServerFacts(Struct, frozen=True, kw_only=True):
 class ServerWatch:
     """One server over time. Readings go in as they come; ``view`` gives what is known at a tick."""
 
-    def __init__(self, facts: ServerFacts, *, rank_of: Callable[[str], RankTitle | None]) -> None:
+    def __init__(
+        self, facts: ServerFacts, *, rank_of: Callable[[str], RankTitle | None], is_one_process: bool = False
+    ) -> None:
         self.facts = facts
         self.may_ask = True  # whether its endpoint may be asked: it is configured, or its own process listens
         self.reading: ServerReading | None = None
@@ -50,6 +52,7 @@ class ServerWatch:
         self.restarts = 0
         self.histories: dict[tuple[str, str], PoolHistory] = {}
         self._rank_of = rank_of
+        self._is_one_process = is_one_process
         self._processes_hidden = not facts.on_this_host
         self._titles: dict[int, RankTitle] = {}
         self._last: ServerReading | None = None  # survives a time without answers, to notice a restart
@@ -119,6 +122,7 @@ class ServerWatch:
             titles=self._titles,
             devices=self.facts.devices,
             on_this_host=self.facts.on_this_host,
+            is_one_process=self._is_one_process,
             processes_hidden=self._processes_hidden,
             tp=tp,
             pp=pp,

@@ -198,13 +198,14 @@ class ReplicaReading(Struct, frozen=True, kw_only=True):
 
     ``preemptions``: requests that lost their KV and are computed again (SGLang: retracted). ``waiting`` includes what
     an engine calls queued or deferred. ``first_token_seconds`` sums the times to the first token of ``first_tokens``
-    requests.
+    requests. ``refusals``: requests that failed for want of KV, as far as they were seen.
     """
 
     replica: str
     running_requests: int | None = None
     waiting_requests: int | None = None
     preemptions: int | None = None
+    refusals: int | None = None
     prompt_tokens: int | None = None
     generation_tokens: int | None = None
     prefix_hit_tokens: int | None = None
@@ -224,7 +225,10 @@ class RankReport(Struct, frozen=True, kw_only=True):
 
 
 class ServerReading(Struct, frozen=True, kw_only=True):
-    """What a server's endpoints said at one moment. ``arguments`` uses the names of ``agent.memory.arguments``."""
+    """What a server's endpoints said at one moment. ``arguments`` uses the names of ``agent.memory.arguments``.
+
+    ``layers_on_devices``: where the engine keeps others in host memory; the head counts as a layer.
+    """
 
     at: float
     engine: str
@@ -235,6 +239,7 @@ class ServerReading(Struct, frozen=True, kw_only=True):
     pools: tuple[PoolReading, ...] = ()
     replicas: tuple[ReplicaReading, ...] = ()
     ranks: tuple[RankReport, ...] = ()
+    layers_on_devices: int | None = None
     arguments: dict[str, int | float | str | bool] = {}
     notes: tuple[str, ...] = ()  # what could not be read, one sentence each
 

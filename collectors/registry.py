@@ -1,15 +1,17 @@
 """The literal map of engines: one entry each, nothing registers itself."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from msgspec import Struct
 
-from collectors.discovery.command import ReadCommand
+from collectors.discovery.command import ReadCommand, Value
 from collectors.engine_logs import sglang as sglang_log
 from collectors.engine_logs import vllm as vllm_log
 from collectors.engine_logs.shapes import LogFormat
 from collectors.http_text import Endpoint
+from collectors.llama_cpp import command as llama_cpp_command
+from collectors.llama_cpp import reader as llama_cpp
 from collectors.readings import RankTitle, ServerReading
 from collectors.sglang import command as sglang_command
 from collectors.sglang import reader as sglang
@@ -27,14 +29,34 @@ class EngineReader(Protocol):
 
 
 class Opener(Protocol):
+    """Makes the reader of a server; ``flags`` are those it was started with, None where nobody knows them."""
+
+    def __call__(
+        self, endpoint: Endpoint, *, clock: Callable[[], float], flags: Mapping[str, Value] | None = None
+    ) -> EngineReader: ...
+
+
+class _Plain(Protocol):
     def __call__(self, endpoint: Endpoint, *, clock: Callable[[], float]) -> EngineReader: ...
+
+
+def plain(make: _Plain) -> Opener:
+    """For an engine whose endpoints say all that its reader has to know."""
+
+    def make_without(
+        endpoint: Endpoint, *, clock: Callable[[], float], flags: Mapping[str, Value] | None = None
+    ) -> EngineReader:
+        return make(endpoint, clock=clock)
+
+    return make_without
 
 
 class Engine(Struct, frozen=True, kw_only=True):
     """How one engine is read.
 
     ``paths``: the only ones ever requested; ``rank_of``: the rank a process title names; ``command``: how its servers
-    are told among all processes; ``log``: what its log says.
+    are told among all processes; ``log``: what its log says. ``is_one_process``: one process holds all devices of a
+    server, with a part of the model on each.
     """
 
     name: str
@@ -43,13 +65,19 @@ class Engine(Struct, frozen=True, kw_only=True):
     rank_of: Callable[[str], RankTitle | None]
     command: ReadCommand
     log: LogFormat | None = None
+    is_one_process: bool = False
+
+
+def no_rank(title: str) -> RankTitle | None:
+    """For an engine whose processes name no ranks."""
+    return None
 
 
 ENGINES: dict[str, Engine] = {
     "vllm": Engine(
         name="vllm",
         paths=vllm.PATHS,
-        open=vllm.VllmReader,
+        open=plain(vllm.VllmReader),
         rank_of=vllm_rank_of,
         command=vllm_command.COMMAND,
         log=vllm_log.FORMAT,
@@ -57,9 +85,17 @@ ENGINES: dict[str, Engine] = {
     "sglang": Engine(
         name="sglang",
         paths=sglang.PATHS,
-        open=sglang.SglangReader,
+        open=plain(sglang.SglangReader),
         rank_of=sglang_rank_of,
         command=sglang_command.COMMAND,
         log=sglang_log.FORMAT,
+    ),
+    "llama_cpp": Engine(
+        name="llama_cpp",
+        paths=llama_cpp.PATHS,
+        open=llama_cpp.LlamaCppReader,
+        rank_of=no_rank,
+        command=llama_cpp_command.COMMAND,
+        is_one_process=True,
     ),
 }

@@ -167,7 +167,7 @@ def _weigh(shape: ModelShape, model: ModelFiles, settings: Settings, stages: tup
         stages=stages,
         dtype=settings.dtype,
         quantization=settings.quantization,
-        loads=Loads(mtp=mtp),
+        loads=Loads(mtp=mtp, embedding=settings.embedding_on_device),
     )
 
 

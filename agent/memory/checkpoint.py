@@ -1,8 +1,9 @@
 """What of a checkpoint an engine holds once it is loaded, in bytes: layers in order, and the parts around them.
 
 In the files but not loaded: multi-token-prediction layers unless the engine speculates with them, a head that repeats
-tied embeddings, vision and audio parts where only the language model is served, and Engram tables, which stay on the
-host. Weights that are not quantised are converted to the engine's dtype.
+tied embeddings, vision and audio parts where only the language model is served, Engram tables, which stay on the
+host, and with some engines an embedding that is no head. Weights that are not quantised are converted to the engine's
+dtype.
 """
 
 from msgspec import Struct
@@ -19,6 +20,7 @@ _HEAD = {"lm_head", "output", "embed_out", "head"}
 _NORM = {"norm", "ln_f", "final_layernorm", "output_norm", "norm_f"}
 _SIGHT = ("vision", "visual", "audio", "mm_projector", "multi_modal_projector")
 _MTP, _VISION, _ENGRAM = "multi-token prediction", "vision and audio", "Engram tables"
+_EMBEDDED = "embedding"
 
 
 class Loads(Struct, frozen=True, kw_only=True):
@@ -27,9 +29,11 @@ class Loads(Struct, frozen=True, kw_only=True):
     mtp: bool = False
     vision: bool = True
     engram: bool = False
+    embedding: bool = True
 
     def skips(self, kind: str) -> bool:
-        return not {_MTP: self.mtp, _VISION: self.vision, _ENGRAM: self.engram}.get(kind, True)
+        known = {_MTP: self.mtp, _VISION: self.vision, _ENGRAM: self.engram, _EMBEDDED: self.embedding}
+        return not known.get(kind, True)
 
 
 class Checkpoint(Struct, frozen=True, kw_only=True):
@@ -72,18 +76,20 @@ def _from_headers(
     for name, size in model.other_bytes.items():
         kind = _kind(name)
         kinds[kind] = kinds.get(kind, 0) + size
-    if shape.blueprint is not None and shape.blueprint.tied:
+    tied = shape.blueprint is not None and shape.blueprint.tied
+    if tied:
         kinds.pop("head", None)
     if shape.blueprint is not None and shape.blueprint.first:
         kinds["first"] = kinds.pop("other", 0)
-    left_out = {kind: size for kind, size in kinds.items() if size and loads.skips(kind) and kind in _BESIDE}
+    beside = _BESIDE if tied else (*_BESIDE, _EMBEDDED)
+    left_out = {kind: size for kind, size in kinds.items() if size and loads.skips(kind) and kind in beside}
     sizes = {kind: size * held // stored for kind, size in kinds.items() if kind not in left_out}
     kept = tuple(size * held // stored for size in layers[:count])
     notes = tuple(f"in the checkpoint but not loaded: {kind}, {size_text(size)}" for kind, size in left_out.items())
     checkpoint = Checkpoint(
         total=sum(kept) + sum(sizes.values()),
         layers=kept,
-        embedding=sizes.get("embedding", 0),
+        embedding=sizes.get(_EMBEDDED, 0),
         head=sizes.get("head", 0),
         first=sizes.get("first", 0),
         last=sizes.get("last", 0),
@@ -105,7 +111,7 @@ def _kind(name: str) -> str:
         return _ENGRAM
     if any(word in part for part in parts for word in _SIGHT):
         return _VISION
-    for kind, names in (("embedding", _EMBEDDING), ("head", _HEAD), ("last", _NORM)):
+    for kind, names in ((_EMBEDDED, _EMBEDDING), ("head", _HEAD), ("last", _NORM)):
         if parts[-1] in names:
             return kind
     return "other"

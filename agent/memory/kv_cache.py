@@ -34,7 +34,7 @@ class KvBudget(Struct, frozen=True, kw_only=True):
 
     ``unusable_bytes`` of the pool are never a request's. ``bytes_per_token_bounds``: least and most, in 16 bit, of an
     architecture that is not known. ``apart_block_bytes``: of a block of each pool that an engine fills beside the full
-    one, by its kind.
+    one, by its kind; ``apart_bytes``: of caches that it allocates whole beside ``blocks`` of the full one.
     """
 
     bytes_per_token: int | float | None = None
@@ -51,6 +51,7 @@ class KvBudget(Struct, frozen=True, kw_only=True):
     state_bytes: int | None = None  # of recurrent states, where an engine allocates them beside the pool
     unusable_bytes: int = 0
     apart_block_bytes: dict[str, int] = {}
+    apart_bytes: int = 0
 
     @property
     def short(self) -> bool:

@@ -1,8 +1,11 @@
 """What the command line of a server says, in words that fit every engine."""
 
+import re
 from collections.abc import Callable, Sequence
 
 from msgspec import Struct
+
+_ASSIGNMENT = re.compile(r"[A-Z][A-Z0-9_]*=.*", re.DOTALL)
 
 Value = int | float | str | bool
 ReadFile = Callable[[str], bytes]  # a file the command line names; raises OSError
@@ -38,9 +41,20 @@ class ReadCommand(Struct, frozen=True, kw_only=True):
     """How an engine's servers are told from other processes.
 
     ``marks``: a command line without one of these is none of its. ``read``: what a command line says, None when it
-    starts no server. ``package``: the Python distribution whose version is the engine's.
+    starts no server. ``package``: the Python distribution whose version is the engine's, empty where it is none.
+    ``variables``: of its environment, what stands for flags; they are put in front of the words as NAME=VALUE, as in a
+    shell. ``parts``: engines whose servers below one of its own are parts of it.
     """
 
     marks: tuple[bytes, ...]
     read: Callable[[Sequence[str], ReadFile], ServerCommand | None]
     package: str
+    variables: tuple[str, ...] = ()
+    parts: frozenset[str] = frozenset()
+
+
+def split_assignments(words: Sequence[str]) -> tuple[dict[str, str], Sequence[str]]:
+    """The NAME=VALUE words in front of a command line, and the rest."""
+    count = next((n for n, word in enumerate(words) if not _ASSIGNMENT.fullmatch(word)), len(words))
+    pairs = (word.partition("=") for word in words[:count])
+    return {name: value for name, _, value in pairs}, words[count:]

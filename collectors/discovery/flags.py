@@ -1,4 +1,4 @@
-"""Flags of a command line with typed values, for parsers that take ``--flag value`` and ``--flag=value``.
+"""Flags of a command line with typed values, for parsers that take ``--flag value``, ``--flag=value``, ``--no-flag``.
 
 Only flags of an engine's table are read; of a repeated flag the last counts. A value that can't be one of its flag, or
 that holds a secret, is left out.
@@ -38,6 +38,8 @@ def read_flags(words: Sequence[str], table: FlagTable) -> dict[str, Value]:
         kind = table.kinds.get(name)
         if kind == "switch":
             values[name] = True
+        elif table.kinds.get(name.removeprefix("no-")) == "switch":
+            values[name.removeprefix("no-")] = False
         elif kind is not None:
             text = given if equals else words[place + 1] if place + 1 < len(words) else ""
             value = _READERS[kind](text)

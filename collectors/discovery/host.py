@@ -4,6 +4,7 @@ A URL is only made of a socket that a process of the found server itself listens
 a note that names the missing privilege, never in an error.
 """
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -91,7 +92,8 @@ class HostDiscovery:
             for pid, process in processes.items()
             if process.command is not None or pid in self._candidates
         }
-        roots = list(islice(_roots(self._candidates, processes), MAX_SERVERS))
+        parts = {name: engine.parts for name, engine in self._engines.items()}
+        roots = list(islice(_roots(self._candidates, processes, parts), MAX_SERVERS))
         children = children_of(processes) if roots else {}
         pids = frozenset(root.process.pid for root in roots)
         tables = SocketTables(proc=self._proc)
@@ -120,9 +122,20 @@ class HostDiscovery:
         read = partial(ProcessView(process.pid, proc=self._proc).read, max_bytes=MAX_SETTINGS_BYTES)
         for name, engine in self._engines.items():
             command = engine.read(argv, read)
+            if command is not None and (given := self._environment(process.pid, engine.variables)):
+                command = engine.read([*given, *argv], read)
             if command is not None:
                 return _Candidate(process=process, engine=name, command=command)
         return _Candidate(process=process)
+
+    def _environment(self, pid: int, variables: Sequence[str]) -> list[str]:
+        """What of these variables a process was started with; nothing where that is hidden from us."""
+        if not variables:
+            return []
+        with contextlib.suppress(OSError):
+            found = ProcessView(pid, proc=self._proc).environment(variables)
+            return [f"{name}={value}" for name, value in found.items()]
+        return []
 
     def _found(
         self, root: _Candidate, members: Sequence[Process], tables: SocketTables, at: float
@@ -171,12 +184,15 @@ class HostDiscovery:
             return known
         view = ProcessView(root.process.pid, proc=self._proc)
         package = self._engines[root.engine].package
-        version = known.version if known is not None else package_version(package, command.programs, view)
+        looked_up = package_version(package, command.programs, view) if package and known is None else None
+        version = known.version if known is not None else looked_up
         self._facts[key] = _Facts(version=version, model=find_model(command, view))
         return self._facts[key]
 
 
-def _roots(candidates: Mapping[int, _Candidate], processes: Mapping[int, Process]) -> Iterator[_Candidate]:
+def _roots(
+    candidates: Mapping[int, _Candidate], processes: Mapping[int, Process], parts: Mapping[str, frozenset[str]]
+) -> Iterator[_Candidate]:
     """The candidates that a server begins with, oldest first; the others are part of one above them.
 
     A copy that was forked, and a process known by its title alone, belong to the server above. A supervisor counts for
@@ -187,7 +203,7 @@ def _roots(candidates: Mapping[int, _Candidate], processes: Mapping[int, Process
     for one in sorted(candidates.values(), key=lambda one: (one.process.started_ticks, one.process.pid)):
         if one.command is None:
             continue
-        above = _above(one, candidates, processes)
+        above = _above(one, candidates, processes, parts)
         if above is None or above.command is None:
             roots[one.process.pid] = one
         elif one.command.named_by_title:
@@ -195,21 +211,25 @@ def _roots(candidates: Mapping[int, _Candidate], processes: Mapping[int, Process
             if command is not None:
                 supervisors.add(above.process.pid)
                 roots[one.process.pid] = replace(one, command=command)
-        elif one.command != above.command:
+        elif one.engine == above.engine and one.command != above.command:
             roots[one.process.pid] = one
     yield from (root for pid, root in roots.items() if pid not in supervisors)
 
 
 def _above(
-    one: _Candidate, candidates: Mapping[int, _Candidate], processes: Mapping[int, Process]
+    one: _Candidate,
+    candidates: Mapping[int, _Candidate],
+    processes: Mapping[int, Process],
+    parts: Mapping[str, frozenset[str]],
 ) -> _Candidate | None:
-    """The nearest ancestor that is a candidate of the same engine."""
+    """The nearest ancestor that is a candidate of the same engine, or of one whose parts are of this engine."""
     seen = set()
     process = processes.get(one.process.parent)
     while process is not None and process.pid not in seen:
         seen.add(process.pid)
         candidate = candidates.get(process.pid)
-        if candidate is not None and candidate.command is not None and candidate.engine == one.engine:
+        kinds = {candidate.engine, *parts[candidate.engine]} if candidate and candidate.command else set()
+        if one.engine in kinds:
             return candidate
         process = processes.get(process.parent)
     return None

@@ -66,6 +66,11 @@ class Settings(Struct, frozen=True, kw_only=True):
         return rank_shard(tp=self.tp, dp=self.dp, whole_experts=self.ep)
 
     @property
+    def embedding_on_device(self) -> bool:
+        """Whether an embedding that is no head lies on a device, too."""
+        return True
+
+    @property
     def pool_given(self) -> bool:
         """Whether the pool's size is given, so that the memory arithmetic decides nothing."""
         return False

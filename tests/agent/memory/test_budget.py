@@ -53,6 +53,7 @@ def test_the_json_record_has_the_promised_shape() -> None:
         "state_bytes",
         "unusable_bytes",
         "apart_block_bytes",
+        "apart_bytes",
     }
     assert set(rank["kv"]["groups"][0]) == {"kind", "layers", "block_size", "page_bytes", "blocks_per_request"}
     assert {"low", "likely", "high"} <= set(rank["runtime"]["activations"])

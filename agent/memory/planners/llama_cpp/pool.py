@@ -105,6 +105,7 @@ def _budget(layers: Sequence[Layer], settings: Settings) -> KvBudget:
         request_bytes=settings.max_model_len * cell + fixed,
         max_concurrency=float(settings.streams),
         state_bytes=settings.slots * state.cell_bytes,
+        apart_bytes=settings.streams * window.cells * window.cell_bytes + settings.slots * state.cell_bytes,
     )
 
 

@@ -59,6 +59,11 @@ class Settings(planner.Settings, frozen=True, kw_only=True):
         return WHOLE
 
     @property
+    def embedding_on_device(self) -> bool:
+        """llama.cpp looks tokens up on the host."""
+        return False
+
+    @property
     def pool_given(self) -> bool:
         """The context decides, whatever the device has."""
         return True

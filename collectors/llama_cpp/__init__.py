@@ -1,0 +1,1 @@
+"""llama.cpp's server, read from outside: its slots, what they hold of the cache, its counters and command lines."""
