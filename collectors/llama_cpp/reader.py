@@ -60,10 +60,10 @@ class LlamaCppReader:
         if props.is_sleeping:
             self._slots, self._last, self._was_asleep = (), None, True
             notes = ("asleep: it has given its memory back until the next request",)
-            return _reading(self._clock(), props, "sleeping", notes=notes)
+            return self._reading(self._clock(), props, "sleeping", notes=notes)
         if props.role == "router":
             notes = ("it only starts other servers and passes requests on: each of those is shown as its own",)
-            return _reading(self._clock(), props, "serving", notes=notes)
+            return self._reading(self._clock(), props, "serving", notes=notes)
         if self._last is not None and self._clock() < self._idle_until:
             return self._last
         self._last = await self._look(props)
@@ -82,11 +82,25 @@ class LlamaCppReader:
         self._let_sleep(at, idle=running == 0 and not (counters or {}).get("waiting"))
         pool = pool_of(slots, unified=is_unified(self._flags)) if slots is not None else None
         replica = _replica(counters or {}, running, self._refusals if slots is not None else None)
-        reading = _reading(
+        reading = self._reading(
             at, props, "serving", notes=_notes(slots, counters, pool is not None and pool.blocks is None)
         )
         layers = _layers_on_devices(self._flags)
         return replace(reading, pools=(pool,) if pool else (), replicas=(replica,), layers_on_devices=layers)
+
+    def _reading(
+        self, at: float, props: Props, state: Literal["serving", "sleeping"], *, notes: tuple[str, ...] = ()
+    ) -> ServerReading:
+        model = props.model_alias or props.model_path
+        return ServerReading(
+            at=at,
+            engine="llama_cpp",
+            state=state,
+            version=props.build_info[:64] if props.build_info else None,
+            model=model[:256] if model else None,
+            arguments=_arguments(props, self._flags),
+            notes=notes,
+        )
 
     def _let_sleep(self, at: float, *, idle: bool) -> None:
         given = (self._flags or {}).get("sleep-idle-seconds")
@@ -126,25 +140,13 @@ def _layers_on_devices(flags: Flags | None) -> int | None:
     return int(given[:9]) if given.isascii() and given.isdigit() else None
 
 
-def _reading(
-    at: float, props: Props, state: Literal["serving", "sleeping"], *, notes: tuple[str, ...] = ()
-) -> ServerReading:
+def _arguments(props: Props, flags: Flags | None) -> dict[str, int | float | str | bool]:
+    """Context of a slot, slots, and whether they share it; one without the others would say something else."""
     context, slots = props.default_generation_settings.n_ctx, props.total_slots
-    arguments: dict[str, int | float | str | bool] = {}
-    if context is not None and context > 0:
-        arguments["max_model_len"] = context
-    if slots is not None and slots > 0:
-        arguments["parallel"] = slots
-    model = props.model_alias or props.model_path
-    return ServerReading(
-        at=at,
-        engine="llama_cpp",
-        state=state,
-        version=props.build_info[:64] if props.build_info else None,
-        model=model[:256] if model else None,
-        arguments=arguments,
-        notes=notes,
-    )
+    unified = True if slots == 1 else is_unified(flags)
+    if not context or not slots or min(context, slots) < 1 or unified is None:
+        return {}
+    return {"max_model_len": context, "parallel": slots, "kv_unified": unified}
 
 
 def _replica(counters: dict[Field, int], running: int | None, refusals: int | None) -> ReplicaReading:

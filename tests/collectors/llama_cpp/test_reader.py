@@ -98,7 +98,7 @@ def test_a_recorded_server_is_read_whole() -> None:
             prefix_query_tokens=776,
         ),
     )
-    assert reading.arguments == {"max_model_len": 1024, "parallel": 4}
+    assert reading.arguments == {"max_model_len": 1024, "parallel": 4, "kv_unified": True}
     assert reading.notes == ()
 
 
