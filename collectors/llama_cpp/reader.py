@@ -96,7 +96,7 @@ class LlamaCppReader:
             at=at,
             engine="llama_cpp",
             state=state,
-            version=props.build_info[:64] if props.build_info else None,
+            version=_version(props.build_info),
             model=model[:256] if model else None,
             arguments=_arguments(props, self._flags),
             notes=notes,
@@ -138,6 +138,11 @@ class LlamaCppReader:
 def _layers_on_devices(flags: Flags | None) -> int | None:
     given = str((flags or {}).get("gpu-layers", ""))
     return int(given[:9]) if given.isascii() and given.isdigit() else None
+
+
+def _version(build: str | None) -> str | None:
+    """Build and commit; a build made without its history has the number 0."""
+    return build[:64] if build and not build.startswith("b0-") else None
 
 
 def _arguments(props: Props, flags: Flags | None) -> dict[str, int | float | str | bool]:

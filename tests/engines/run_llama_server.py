@@ -17,7 +17,6 @@ given = parser.parse_args()
 
 parameters = xllamacpp.CommonParams()
 parameters.model.path = given.model
-parameters.hostname = given.host
 parameters.port = given.port
 parameters.n_ctx = given.context
 parameters.n_parallel = given.slots
