@@ -8,6 +8,7 @@ from msgspec import Struct
 from collectors.discovery.command import ReadCommand, Value
 from collectors.engine_logs import sglang as sglang_log
 from collectors.engine_logs import vllm as vllm_log
+from collectors.engine_logs.llama_cpp import LLAMA_CPP
 from collectors.engine_logs.shapes import LogFormat
 from collectors.http_text import Endpoint
 from collectors.llama_cpp import command as llama_cpp_command
@@ -96,6 +97,7 @@ ENGINES: dict[str, Engine] = {
         open=llama_cpp.LlamaCppReader,
         rank_of=no_rank,
         command=llama_cpp_command.COMMAND,
+        log=LLAMA_CPP,
         is_one_process=True,
     ),
 }
