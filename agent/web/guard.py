@@ -30,6 +30,7 @@ COMMON_HEADERS = {
     "content-security-policy": PAGE_POLICY,
     "cross-origin-resource-policy": "same-origin",
 }
+MAX_HEAD_BYTES = 16 * 1024
 RELOAD_PATH = "/-/reload"
 PROXY_HEADERS = ("forwarded", "via", "x-forwarded-for", "x-real-ip")
 HOST_PATTERN = re.compile(r"\[(?P<v6>[0-9a-fA-F:.]+)\](?::\d{1,5})?|(?P<name>[A-Za-z0-9._-]{1,253})(?::\d{1,5})?")
@@ -73,6 +74,9 @@ class Guard:
         await (refusal or self._app)(scope, receive, send_safely)
 
     def _malformed(self, scope: Scope) -> Response | None:
+        head = (scope["raw_path"], scope["query_string"], *(part for header in scope["headers"] for part in header))
+        if sum(len(part) for part in head) > MAX_HEAD_BYTES:
+            return _text(f"a request's head has at most {MAX_HEAD_BYTES} bytes here", 431, connection="close")
         path = scope["path"]
         methods = ("POST",) if path == RELOAD_PATH else ("GET", "HEAD")
         if scope["method"] not in methods:

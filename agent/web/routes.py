@@ -64,7 +64,7 @@ def build_app(
     async def metrics(request: Request) -> Response:
         if reason := latest.not_healthy():
             return _text(reason, 503)
-        if "gzip" in request.headers.get("accept-encoding", ""):
+        if _takes_gzip(request.headers.get("accept-encoding", "")):
             return _bytes(latest.metrics_gzip, CONTENT_TYPE, {"content-encoding": "gzip", "vary": "accept-encoding"})
         return _bytes(latest.metrics, CONTENT_TYPE, {"vary": "accept-encoding"})
 
@@ -94,9 +94,21 @@ def build_app(
             Route("/-/ready", ready),
             Route("/-/healthy", healthy),
             *([_reload_route(reload)] if reload else []),
-        ]
+        ],
+        exception_handlers={404: _nothing_there},
     )
+    app.router.redirect_slashes = False  # it would lead to whatever the request's Host says
     return Guard(app, host_names=host_names, web=web or WebFile())
+
+
+def _takes_gzip(accepted: str) -> bool:
+    """Whether an ``Accept-Encoding`` names gzip with a weight above 0 (RFC 9110, 12.5.3)."""
+    codings = (one.replace(" ", "").lower().partition(";q=") for one in accepted.split(","))
+    return any(name == "gzip" and (not weight or weight.strip("0.") != "") for name, _, weight in codings)
+
+
+async def _nothing_there(_: Request, __: Exception) -> Response:
+    return _text("nothing is here; the page is at /, metrics are at /metrics", 404)
 
 
 def _reload_route(reload: Reload) -> Route:

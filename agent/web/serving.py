@@ -17,14 +17,16 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from agent.errors import RunError
+from agent.web.guard import MAX_HEAD_BYTES
 from agent.web.tls import Tls
 from agent.web.web_file import WebFile
 
 MAX_CONNECTIONS = 512
 MAX_TLS_CONNECTIONS = 128
 """Less, for each costs 290 KiB in asyncio's buffers, against 8 KiB without TLS."""
-MAX_HEADER_BYTES = 16 * 1024
 REQUEST_SECONDS = 10.0
+SEND_SECONDS = 30.0
+"""For a client to take an answer that the kernel has no more room for."""
 HANDSHAKE_SECONDS = 10.0
 CLOSING_SECONDS = 2.0
 ACCEPT_RETRY_SECONDS = 1.0
@@ -64,14 +66,19 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 class _Protocol(H11Protocol):
-    """uvicorn's connection, closed when a client does not complete a request in time."""
+    """uvicorn's connection, closed when a client does not complete a request, or take an answer, in time.
+
+    ``since`` is when the client last sent something or was last given a whole answer, in the loop's time.
+    """
 
     tls: Tls | None = None
+    since = 0.0
     made: Callable[[], None] = staticmethod(lambda: None)
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn declares it
         super().connection_made(transport)
+        self.since = self.loop.time()
         self.made()
         if self.tls is not None and not self.tls.allows(transport.get_extra_info("peercert")):
             log.warning("refused %s: its client certificate has no allowed name", self.client and self.client[0])
@@ -79,7 +86,26 @@ class _Protocol(H11Protocol):
             return
         self._watch()
 
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for its client: for a request, or until an answer is taken."""
+        return self.cycle is None or self.cycle.response_complete or self._unsent
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the client has not taken an answer in time."""
+        return self._unsent and self.loop.time() - self.since > SEND_SECONDS
+
+    @property
+    def _unsent(self) -> bool:
+        return self.transport.get_write_buffer_size() > 0
+
+    def on_response_complete(self) -> None:
+        self.since = self.loop.time()
+        super().on_response_complete()
+
     def data_received(self, data: bytes) -> None:
+        self.since = self.loop.time()
         super().data_received(data)
         if self.cycle is not None and not self.cycle.response_complete:
             self._unwatch()
@@ -118,7 +144,7 @@ class HttpServer(uvicorn.Server):
                 server_header=False,
                 date_header=False,
                 proxy_headers=False,
-                h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+                h11_max_incomplete_event_size=MAX_HEAD_BYTES,
                 timeout_keep_alive=60,
                 timeout_graceful_shutdown=2,
             )
@@ -155,11 +181,12 @@ class HttpServer(uvicorn.Server):
                     await self._stopped.wait()
 
     async def on_tick(self, counter: int) -> bool:
-        """End connections that were made under TLS settings which no longer hold; whether to stop."""
+        """End connections to clients that are late, or made under TLS settings that no longer hold; whether to stop."""
         tls = self._web.config.tls
-        for connection in list(self.server_state.connections):
-            outdated = isinstance(connection, _Protocol) and connection.tls is not tls
-            if outdated and not connection.transport.is_closing():
+        for connection in self._connections():
+            if connection.is_late:
+                connection.transport.abort()
+            elif connection.tls is not tls and not connection.transport.is_closing():
                 connection.shutdown()
         return await super().on_tick(counter)
 
@@ -171,6 +198,9 @@ class HttpServer(uvicorn.Server):
             task.cancel()
         await asyncio.gather(*self._arriving, return_exceptions=True)
         await super().shutdown(sockets)
+
+    def _connections(self) -> list[_Protocol]:
+        return [one for one in self.server_state.connections if isinstance(one, _Protocol)]
 
     def _listen(self) -> None:
         asyncio.get_running_loop().add_reader(self._listener, self._accept)
@@ -189,13 +219,21 @@ class HttpServer(uvicorn.Server):
             return
         connection.setblocking(False)
         limit = MAX_CONNECTIONS if self._web.config.tls is None else MAX_TLS_CONNECTIONS
-        if len(self._unmade) + len(self.server_state.connections) >= limit:
+        if len(self._unmade) + len(self.server_state.connections) >= limit and not self._make_room():
             connection.close()
             return
         task = loop.create_task(self._admit(connection, address[0]))
         self._arriving.add(task)
         self._unmade.add(connection)
         task.add_done_callback(partial(self._arrived, connection))
+
+    def _make_room(self) -> bool:
+        """End the connection that has waited longest for its client; False where none does."""
+        waiting = [one for one in self._connections() if one.waits]
+        if not waiting:
+            return False
+        min(waiting, key=lambda one: one.since).transport.abort()
+        return True
 
     def _protocol(self, tls: Tls | None, connection: socket.socket) -> _Protocol:
         made = _Protocol(config=self.config, server_state=self.server_state, app_state={})
@@ -221,7 +259,7 @@ class HttpServer(uvicorn.Server):
                     await loop.connect_accepted_socket(protocol, connection)
                     admitted = True
                 elif (await _first_byte(connection)).isalpha():
-                    await loop.sock_recv(connection, MAX_HEADER_BYTES)
+                    await loop.sock_recv(connection, MAX_HEAD_BYTES)
                     await loop.sock_sendall(connection, SPEAK_TLS)
                 else:
                     await loop.connect_accepted_socket(
