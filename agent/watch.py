@@ -140,7 +140,7 @@ class ServerWatch:
 
     def budget(self, device: Device) -> Budget | None:
         """The prediction on a device, computed anew only when something it rests on changed; None without a model."""
-        self.notes = self.facts.notes
+        self.notes = (*self.facts.notes, *self._hints())
         if self.model is None:
             return None
         key = (self._arguments(), device, calibration_of(self.log, self._last))
@@ -161,6 +161,9 @@ class ServerWatch:
         self.model = model
         return None
 
+    def _hints(self) -> tuple[str, ...]:
+        return (self.log.hint,) if self.log and self.log.hint else ()
+
     def _arguments(self) -> Arguments:
         """As given; else as the engine last reported, with the sizes that process titles and replicas show."""
         tp, pp, dp = self._world()
@@ -170,7 +173,7 @@ class ServerWatch:
         if self._reported is None or self._reported[0] != known:
             self._reported = (known, *from_reported(known, engine=self.facts.engine))
         _, reported, notes = self._reported
-        self.notes = (*self.facts.notes, *notes)
+        self.notes = (*self.facts.notes, *self._hints(), *notes)
         return merge(self._started_with(), reported)
 
     def _started_with(self) -> Arguments:

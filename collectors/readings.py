@@ -300,6 +300,7 @@ class LogReading(Struct, frozen=True, kw_only=True):
 
     ``ready``: the start is over. ``several_models``: the sizes are of the model that was loaded last.
     ``from_free_memory``: weights and graphs are what the device had less free then, its neighbours' doings included.
+    ``hint``: what to do where it says nothing.
     """
 
     at: float
@@ -308,6 +309,7 @@ class LogReading(Struct, frozen=True, kw_only=True):
     ready: bool = False
     several_models: bool = False
     from_free_memory: bool = False
+    hint: str | None = None
     ranks: tuple[RankLog, ...] = ()
     failures: dict[FailureKind, int] = {}
     last_failure: LogFailure | None = None

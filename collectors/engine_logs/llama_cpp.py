@@ -40,11 +40,12 @@ _SHAPES = (
 )
 LLAMA_CPP = LogFormat(
     title="llama.cpp",
-    starts=(b"build: ", b"build_info: ", b"system_info: n_threads"),
-    ready=(b"server is listening on", b"all slots are idle"),
+    starts=(b"load_model: loading model", b"system_info: n_threads"),
+    ready=(b"listening on http", b"all slots are idle"),
     again=(b"fitting params to free memory took", b"successfully fit params to free device memory"),
     where=_where,
-    shapes=(shape("build: ", r"build: (?P<version>\d{1,9}) \("), *_SHAPES),
+    shapes=_SHAPES,
+    hint="its log states no sizes: start llama-server with --verbosity 4",
 )
 
 

@@ -52,6 +52,7 @@ class LogParser:
     def _start(self) -> None:
         self._version: str | None = None
         self._ready = False
+        self._told = False  # any size, also of the host
         self._facts: dict[Where, dict[str, float]] = {}
 
     def take(self, line: bytes, at: float) -> None:
@@ -78,6 +79,7 @@ class LogParser:
         found = shape.pattern.search(text)
         if found is None:
             return
+        self._told = True
         groups = {name: value for name, value in found.groupdict().items() if value is not None}
         version = groups.pop("version", None)
         self._version = version or self._version
@@ -112,6 +114,7 @@ class LogParser:
 
     def reading(self, at: float) -> LogReading:
         """What is known now."""
+        hint = self._format.hint if self._ready and not self._told else None
         ranks = sorted(self._facts.items(), key=lambda item: _order(item[0]))
         return LogReading(
             at=at,
@@ -121,6 +124,7 @@ class LogParser:
             several_models=self._format.several_models,
             from_free_memory=self._format.from_free_memory,
             ranks=tuple(_rank(where, facts) for where, facts in ranks),
+            hint=hint,
             failures=dict(sorted(self._failures.items())),
             last_failure=self._last,
         )

@@ -45,6 +45,7 @@ class LogFormat(Struct, frozen=True, kw_only=True):
     ``starts`` stand at the beginning of a run, ``ready`` where sizes change no more, ``again`` where those before were
     a trial. ``where``: whom a line speaks of. ``several_models``: models come and go, and the sizes are of the last.
     ``from_free_memory``: weights and graphs are differences of the device's free memory.
+    ``hint``: what to do about a log without any size.
     """
 
     title: str
@@ -55,6 +56,7 @@ class LogFormat(Struct, frozen=True, kw_only=True):
     again: tuple[bytes, ...] = ()
     several_models: bool = False
     from_free_memory: bool = False
+    hint: str | None = None
 
 
 def shape(mark: str, pattern: str, *, combine: Combine = "last", versions: str = "") -> Shape:

@@ -2,6 +2,9 @@
 
 # ruff: noqa: E501 - lines as engines write them
 
+import re
+from pathlib import Path
+
 import pytest
 
 from collectors.engine_logs.llama_cpp import LLAMA_CPP, OLLAMA
@@ -25,9 +28,8 @@ BUFFERS = (
 
 def test_buffers_belong_to_the_device_they_name() -> None:
     """What is on the host counts for no device; window and full caches have lines of their own and are summed."""
-    reading = read(LLAMA_CPP, "build: 7710 (c16ab0ff) with GNU 13.2", *BUFFERS, BUFFERS[5])
+    reading = read(LLAMA_CPP, *BUFFERS, BUFFERS[5])
 
-    assert reading.version == "7710"
     assert reading.ranks == (
         RankLog(
             device=0,
@@ -77,10 +79,41 @@ def test_ollamas_own_runner() -> None:
         assert reading.several_models
 
 
+@pytest.mark.parametrize(("build", "compute_mib"), [("b7710", 17.52), ("b11549", 9.53)])
+def test_a_recorded_start(tmp_path: Path, build: str, compute_mib: float) -> None:
+    """Real servers on a CPU host, read as if that were a GPU: the trial in front of the real layout does not count."""
+    recorded = (FIXTURES / "llama_cpp" / f"start-{build}.log").read_text()
+    path = tmp_path / "log"
+    path.write_text(re.sub(r" CPU(_Mapped)? (?=\w+ buffer size)", " CUDA0 ", recorded))
+
+    reading = LogReader(LLAMA_CPP, clock=lambda: 1.0).read([path])
+
+    assert reading is not None
+    assert (reading.ready, reading.hint) == (True, None)
+    assert reading.ranks == (
+        RankLog(
+            device=0,
+            weights_bytes=round(10.16 * MIB),
+            kv_pool_bytes=round(4.75 * MIB),
+            activations_bytes=round(compute_mib * MIB),
+        ),
+    )
+
+
+def test_a_log_without_sizes_says_what_to_do() -> None:
+    """Newer builds hide these lines by default; nothing is said before the start is over."""
+    start = "0.00.016.123 I srv    load_model: loading model '/m.gguf'"
+    ready = "0.00.869.779 I srv          init: listening on http://127.0.0.1:18998"
+
+    assert "--verbosity 4" in (read(LLAMA_CPP, start, ready).hint or "")
+    assert read(LLAMA_CPP, start).hint is None
+    assert read(LLAMA_CPP, start, BUFFERS[0], ready).hint is None
+
+
 def test_recorded_logs_of_a_host_without_a_gpu_tell_no_device() -> None:
     """Everything is on the CPU there."""
     for path in sorted((FIXTURES / "llama_cpp").glob("budget-*/*.log")):
         reading = LogReader(LLAMA_CPP, clock=lambda: 1.0).read([path])
 
         assert reading is not None
-        assert (reading.ranks, reading.failures) == ((), {})
+        assert (reading.ranks, reading.failures, reading.hint) == ((), {}, None)
