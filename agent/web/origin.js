@@ -15,6 +15,8 @@ export function origin(server) {
     entry("model path", server.model_path ?? "not known: no budget, and weights stay inside runtime"),
     entry("longest request", request(server)),
     entry("ranks", server.ranks.length > 0 && server.ranks.map(rankText).join("; ")),
+    entry("container", server.container && containerText(server.container)),
+    entry("ran out", server.log && failuresText(server.log)),
     entry("pids", server.pids.length > 0 ? server.pids.join(", ") : "not known"),
     entry("arguments", names.length === 0 ? "not known" : [
       h("dl", { class: "arguments" }, names.sort().map((name) => h("div", { "data-key": name },
@@ -36,6 +38,18 @@ function rankText(rank) {
   const where = gpuName(rank.gpu);
   if (rank.tp_rank === null) return `${where}: its rank is not known`;
   return `${where}: TP ${rank.tp_rank}, PP ${rank.pp_rank}, replica ${rank.replica}`;
+}
+
+function containerText(container) {
+  const named = [["namespace", container.namespace], ["pod", container.pod], ["container", container.name],
+    ["unit", container.unit], ["runtime", container.runtime], ["id", container.id?.slice(0, 12)]];
+  return named.filter(([, value]) => value).map(([name, value]) => `${name} ${value}`).join(", ");
+}
+
+/** Memory that ran out by the server's log, and when it did last. */
+function failuresText({ failures, last_failure: last }) {
+  const counted = Object.entries(failures).filter(([, times]) => times > 0).map(([kind, times]) => `${kind} ${times}`);
+  return counted.length > 0 && `${counted.join(", ")}; the last one ${plural(Math.round(last.age_seconds), "second")} ago`;
 }
 
 function text(value) {

@@ -10,8 +10,10 @@ from agent.snapshot import (
     Component,
     Counters,
     Device,
+    Failure,
     Fragmentation,
     GpuHealth,
+    Log,
     Pool,
     Rank,
     Replica,
@@ -19,7 +21,7 @@ from agent.snapshot import (
     Server,
     Snapshot,
 )
-from collectors.readings import Evidence, MemoryKind, ServerState
+from collectors.readings import Container, Evidence, MemoryKind, ServerState
 
 Parts = dict[tuple[str, str], tuple[int, int | None, Evidence]]  # component, server: bytes, budget, evidence
 
@@ -200,6 +202,14 @@ def _chat(tick: int) -> Server:
         model_path="/models/llama-3.1-70b",
         arguments={"tp": 1, "dtype": "bfloat16", "gpu_memory_utilization": 0.92, "pp_layers": (40, 40)},
         pids=(4101, 4188),
+        container=Container(runtime="containerd", id="4b1d" * 16, name="vllm", pod="llama-0", namespace="prod"),
+        log=Log(
+            version=None,
+            ready=True,
+            age_seconds=0.5,
+            failures={"cuda_oom": 2, "kv_pool_full": 0},
+            last_failure=Failure(kind="cuda_oom", age_seconds=90.0),
+        ),
         max_request_tokens=131_072,
         max_request_bytes=131_072 * TOKEN_BYTES,
         fragmentation=(Fragmentation(kind="kv_block", server="chat", replica="0", low=0.0, likely=0.002, high=0.004),),

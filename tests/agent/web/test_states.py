@@ -117,6 +117,8 @@ def test_a_server_tells_how_it_was_found_and_started(show: Open) -> None:
     assert facts["longest request"] == "131,072 tokens, 20.00 GiB of the pool"
     assert facts["ranks"] == "GPU 0: TP 0, PP 0, replica 0"
     assert facts["pids"] == "4101, 4188"
+    assert facts["container"] == ("namespace prod, pod llama-0, container vllm, runtime containerd, id 4b1d4b1d4b1d")
+    assert facts["ran out"] == "cuda_oom 2; the last one 90 seconds ago"
     assert "From the settings, else from its command line, else as the engine reports." in facts["arguments"]
     assert arguments == [
         ["dtype", "bfloat16"],
