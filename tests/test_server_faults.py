@@ -84,10 +84,11 @@ ALSO = {"reset", "timeout"}  # what an end in mid-answer, and a busy machine, ma
 GONE = "killed"
 PROCESSES = ("stopped", GONE, "restarted")
 CALM = "calm"
-OF_ITS_PROCESSES = {"server_state", "server_info", "server_device_info", "server_restarts_total"} | {
-    f"memory_{what}" for what in ("bytes", "evidence_info", "overattributed_bytes")
+OF_ITS_PROCESSES = {
+    *("server_state", "server_info", "server_device_info", "server_restarts_total", "server_oom_events_total"),
+    *(f"memory_{what}" for what in ("bytes", "evidence_info", "overattributed_bytes")),
 }
-"""Series that rest on the driver and the process table: they stay while the processes live."""
+"""Series that rest on the driver, the process table and logs: they stay while the processes live."""
 
 
 class Story(Struct, frozen=True, kw_only=True):

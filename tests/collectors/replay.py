@@ -10,7 +10,7 @@ from msgspec import Struct
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 
 TLS = "TLS"
-TURNS_TO_ARRIVE = 5  # of the event loop, from an accepted connection to its handler
+TURNS = 5  # of the event loop: from an accepted connection to its handler, from an aborted one to its end
 
 Script = Callable[[asyncio.StreamWriter], Awaitable[None]]
 
@@ -43,18 +43,18 @@ class Replay:
         task.add_done_callback(self._connections.discard)
         with contextlib.suppress(
             ConnectionError, EOFError, asyncio.CancelledError
-        ):  # the client had enough, or the test ends
+        ):  # who asked has gone, or the test ends
             await self._serve(reader, writer)
-        writer.close()
-        with contextlib.suppress(ConnectionError, asyncio.CancelledError):
+            writer.close()
             await writer.wait_closed()
+        writer.transport.abort()
 
     async def end(self) -> None:
-        for _ in range(TURNS_TO_ARRIVE):
-            await asyncio.sleep(0)
+        await _turns()
         for task in self._connections:
             task.cancel()
         await asyncio.gather(*self._connections)
+        await _turns()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         answer = await self._answer(reader)
@@ -73,6 +73,11 @@ class Replay:
         headers = dict(line.lower().split(": ", 1) for line in head[1:] if line)
         self.requests.append(Request(path=path, headers=headers))
         return self.answers.get(path, reply(b"not found", status=404))
+
+
+async def _turns() -> None:
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
 
 
 def reply(

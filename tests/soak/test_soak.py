@@ -16,7 +16,9 @@ MINUTE, FAULT_SECONDS = 60.0, 40.0
 WARM_UP_MINUTES = 20  # until every card has been dealt once
 CALM_MINUTES = 11  # until what went is forgotten, and histories are full again
 LOOKS = 10
-NOISE = 60  # objects of a type, which come and go with what the program just does
+NOISE = 260  # objects of a type: caches hold up to 256
+NOISE_SERIES = 2  # growth is not known at each moment
+POOL = "asyncio_"  # threads that the event loop keeps for its next need; a few at most
 
 
 def dealt(deck: dict[str, Fault], seed: int) -> Iterator[Fault]:
@@ -65,10 +67,16 @@ def grown(before: Figures, after: Figures, *, room_mib: float) -> dict[str, obje
     more = Counter(after.objects) - Counter(before.objects)
     found: dict[str, object] = {kind: count for kind, count in more.items() if count > NOISE}
     for what in ("tasks", "threads"):
-        extra = Counter(getattr(after, what)) - Counter(getattr(before, what))
+        extra = Counter(name for name in getattr(after, what) if not name.startswith(POOL))
+        extra -= Counter(getattr(before, what))
         if extra:
             found[what] = dict(extra)
-    for what, room in (("children", 0), ("descriptors", 1), ("series", 0), ("entries", before.entries // 50)):
+    for what, room in (
+        ("children", 0),
+        ("descriptors", 1),
+        ("series", NOISE_SERIES),
+        ("entries", before.entries // 50),
+    ):
         if getattr(after, what) > getattr(before, what) + room:
             found[what] = (getattr(before, what), getattr(after, what))
     if after.resident_mib > before.resident_mib + room_mib:
