@@ -82,10 +82,11 @@ class Agent:
             raise InputError(
                 f"listen is {self.settings.listen!r} until a restart; the new settings say {settings.listen!r}"
             )
+        take_servers = self.fleet.prepare(settings.servers)
         if self._web is not None:
             self._web.use(_path(settings.web_config_file))
+        take_servers()
         self.settings = settings
-        self.fleet.configure(settings.servers)
         self.board.memory_interval_seconds = settings.intervals.memory
         self.poller.take_intervals(settings.intervals)
 
@@ -176,10 +177,12 @@ def _reload(agent: Agent, reload_settings: Callable[[], Settings] | None) -> str
     """Take the settings anew; the sentence that says why not, when they can't be used."""
     try:
         agent.apply(reload_settings() if reload_settings else agent.settings)
-    except InputError as error:
+    except Exception as error:  # whatever it is, the old settings are in force, and who asked is told
+        unexpected = f"unexpected {type(error).__name__}; please report this bug of vramscope"
+        problem = error.message if isinstance(error, InputError) else unexpected
         agent.board.settings_reloaded(success=False)
-        log.error("settings not reloaded, the old ones stay in force: %s", error.message)
-        return str(error.message)
+        log.error("settings not reloaded, the old ones stay in force: %s", problem)
+        return problem
     agent.board.settings_reloaded(success=True)
     log.info("settings reloaded")
     return None

@@ -18,7 +18,16 @@ from agent.processes import Look
 from agent.seating import seats
 from agent.snapshot import Pool, Reload, Snapshot
 from agent.watch import ServerWatch
-from collectors.readings import DeviceReading, Fault, LogReading, ModelFiles, NodeReading, ProcessTree, ServerReading
+from collectors.readings import (
+    DeviceReading,
+    Fault,
+    LogReading,
+    MemoryReading,
+    ModelFiles,
+    NodeReading,
+    ProcessTree,
+    ServerReading,
+)
 from collectors.run import Outcome
 
 WINDOW_SECONDS = 60.0
@@ -64,7 +73,7 @@ class Board:
         self._clock = clock
         self._wall = wall
         self._node: NodeReading | None = None
-        self._used: dict[str, Peaks] = {}
+        self._used: dict[str, tuple[int, Peaks]] = {}  # with the total that they are of
         self._hardware = Hardware()
         self._targets: set[str] = set()
         self._reload: Reload | None = None
@@ -80,16 +89,23 @@ class Board:
         self._hardware.took(node)
         devices = (*node.devices, *self._hardware.missing(node))
         self._targets = {device.uuid or f"gpu {device.gpu}" for device in devices}
-        self._used = {uuid: peaks for uuid, peaks in self._used.items() if uuid in self._targets}
+        self._used = {uuid: used for uuid, used in self._used.items() if uuid in self._targets}
         for device in devices:
             target = device.uuid or f"gpu {device.gpu}"
             self._record("nvml", target, device.memory_fault)
             if device.processes is not None or device.processes_fault is not None:
                 self._record("processes", target, device.processes_fault)
             if device.memory is not None and device.uuid is not None:
-                used = device.memory.total_bytes - device.memory.free_bytes
-                peaks = self._used.setdefault(device.uuid, Peaks(WINDOW_SECONDS))
-                peaks.add(device.memory.at, max(used, device.memory.used_max_bytes or 0))
+                self._note_peak(device.uuid, device.memory)
+
+    def _note_peak(self, uuid: str, memory: MemoryReading) -> None:
+        """Peaks begin anew when the total changes, as it does when ECC is switched or the host's memory resized."""
+        total, peaks = self._used.get(uuid, (None, None))
+        if peaks is None or total != memory.total_bytes:
+            peaks = Peaks(WINDOW_SECONDS)
+            self._used[uuid] = (memory.total_bytes, peaks)
+        used = memory.total_bytes - memory.free_bytes
+        peaks.add(memory.at, min(max(used, memory.used_max_bytes or 0), memory.total_bytes))
 
     def lost_node(self, fault: Fault) -> None:
         """There was no pass: no driver, or its child died."""
@@ -192,10 +208,9 @@ class Board:
         )
 
     def _extremes(self, device: DeviceReading, now: float) -> DeviceExtremes | None:
-        used = self._used.get(device.uuid or "")
-        if used is None or device.memory is None:
+        if device.uuid not in self._used or device.memory is None:
             return None
-        total = device.memory.total_bytes
+        total, used = self._used[device.uuid]
         highest = {"60s": used.window_highest(now), "start": used.highest}
         known = {window: count for window, count in highest.items() if count is not None}
         return DeviceExtremes(

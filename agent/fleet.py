@@ -52,6 +52,15 @@ class ServerSpec(Struct, frozen=True, kw_only=True):
     flags: dict[str, int | float | str | bool] | None = None
 
 
+class _Step(Struct, frozen=True, kw_only=True):
+    """One server to be watched from now on; ``endpoint`` is a new connection, None where the old one stays."""
+
+    spec: ServerSpec
+    facts: ServerFacts
+    found: FoundServer | None
+    endpoint: Endpoint | None
+
+
 class Fleet:
     """``watches`` is the list the board reads, changed in place. ``open_endpoint`` makes the connection of a spec;
     ``local_hosts`` are the names and addresses of this host.
@@ -79,8 +88,11 @@ class Fleet:
 
     def configure(self, servers: Sequence[ServerSettings]) -> None:
         """Take the servers of (new) settings; those that stay as they were keep all that is remembered of them."""
-        self._servers = servers
-        self.found(self._found)
+        self.prepare(servers)()
+
+    def prepare(self, servers: Sequence[ServerSettings]) -> Callable[[], None]:
+        """What takes the servers of new settings; all that may fail is done before, and changes nothing."""
+        return self._prepare(servers, self._found)
 
     @property
     def local_ports(self) -> dict[str, int]:
@@ -89,25 +101,28 @@ class Fleet:
 
     def found(self, servers: Sequence[FoundServer]) -> None:
         """Take what is found now."""
-        now = self._clock()
-        self._found = servers
-        by_port = {one.port: one for one in servers if one.network_pid is None and one.port is not None}
-        taken: set[int] = set()
-        present = {server.label for server in self._servers}
-        for server in self._servers:
-            port = port_of(server.url)
-            match = by_port.get(port) if self._is_local(server.url) else None
-            if match is not None:
-                taken.add(port)
-            self._watch(self._configured(server, match), match)
-        for one in servers:
-            if one.network_pid is None and one.port in taken:
-                continue
-            name = self._name(one)
-            self._watch(self._spec(name, one), one)
-            self._seen_at[name] = now
-            present.add(name)
-        self._forget(now, present)
+        self._prepare(self._servers, servers)()
+
+    def _prepare(self, configured: Sequence[ServerSettings], found: Sequence[FoundServer]) -> Callable[[], None]:
+        by_port = {one.port: one for one in found if one.network_pid is None and one.port is not None}
+        matches = {one.label: by_port.get(port_of(one.url)) for one in configured if self._is_local(one.url)}
+        taken = {match.port for match in matches.values() if match is not None}
+        others = [one for one in found if one.network_pid is not None or one.port not in taken]
+        named = self._named(others, reserved={server.label for server in configured})
+        steps = [
+            self._step(self._configured(one, matches.get(one.label)), matches.get(one.label)) for one in configured
+        ]
+        steps += [self._step(self._spec(name, one), one) for name, one in named.items()]
+
+        def take() -> None:
+            now = self._clock()
+            self._servers, self._found = configured, found
+            for step in steps:
+                self._watch(step)
+            self._seen_at |= dict.fromkeys(named, now)
+            self._forget(now, {step.spec.name for step in steps})
+
+        return take
 
     def _configured(self, server: ServerSettings, match: FoundServer | None) -> ServerSpec:
         model = server.model or (match.model if match else None)
@@ -128,21 +143,30 @@ class Fleet:
             flags=found.arguments,
         )
 
-    def _name(self, found: FoundServer) -> str:
-        """Model and port; a number behind it where another server has that name already."""
-        model = found.served_name or found.model or found.engine
-        label = f"{Path(model).name}:{found.port}" if found.port is not None else Path(model).name
-        taken = {server.label for server in self._servers}
-        roots = {name: watch.tree.processes[0].pid for name, watch in self._by_name().items() if watch.tree}
-        pid = found.tree.processes[0].pid
-        number = 1
-        name = label
-        while name in taken or roots.get(name, pid) != pid:
-            number += 1
-            name = f"{label}-{number}"
-        return name
+    def _named(self, servers: Sequence[FoundServer], *, reserved: set[str]) -> dict[str, FoundServer]:
+        """By model and port, with a number behind it where several have the same.
 
-    def _watch(self, spec: ServerSpec, found: FoundServer | None) -> None:
+        A process keeps its name while it lives; one that was started anew goes on under the name of the one it follows.
+        """
+        before = {watch.tree.processes[0].pid: watch.facts.name for watch in self.watches if watch.tree}
+        named: dict[str, FoundServer] = {}
+        fresh = []
+        for one in servers:
+            name = before.get(one.tree.processes[0].pid, "")
+            if _label(one) in (name, name.rpartition("-")[0]) and name not in reserved | named.keys():
+                named[name] = one
+            else:
+                fresh.append(one)
+        for one in fresh:
+            label, number = _label(one), 1
+            name = label
+            while name in reserved or name in named:
+                number += 1
+                name = f"{label}-{number}"
+            named[name] = one
+        return named
+
+    def _step(self, spec: ServerSpec, found: FoundServer | None) -> _Step:
         facts = ServerFacts(
             name=spec.name,
             engine=spec.engine,
@@ -157,20 +181,24 @@ class Fleet:
             log_path=spec.settings.log if spec.settings else None,
             notes=(*(found.notes if found else ()), *_unread_log(spec)),
         )
+        is_new = self._specs.get(spec.name) != spec and spec.url
+        return _Step(spec=spec, facts=facts, found=found, endpoint=self._open_endpoint(spec) if is_new else None)
+
+    def _watch(self, step: _Step) -> None:
+        spec, found = step.spec, step.found
         watch = self._by_name().get(spec.name)
         if watch is None or watch.facts.engine != spec.engine:
             self._drop(spec.name)
             engine = ENGINES[spec.engine]
-            watch = ServerWatch(facts, rank_of=engine.rank_of, is_one_process=engine.is_one_process)
+            watch = ServerWatch(step.facts, rank_of=engine.rank_of, is_one_process=engine.is_one_process)
             self.watches.append(watch)
-        watch.facts = facts
+        watch.facts = step.facts
         watch.may_ask = spec.settings is not None or (found is not None and found.listening)
-        if self._specs.get(spec.name) != spec and spec.url:
-            endpoint = self._open_endpoint(spec)
+        if step.endpoint is not None:
             self.sources[spec.name] = Source(
                 watch=watch,
-                reader=ENGINES[spec.engine].open(endpoint, clock=self._clock, flags=spec.flags),
-                close=endpoint.aclose,
+                reader=ENGINES[spec.engine].open(step.endpoint, clock=self._clock, flags=spec.flags),
+                close=step.endpoint.aclose,
                 model=partial(read_model, Path(spec.model)) if spec.model else None,
                 log=self._log(spec),
             )
@@ -206,8 +234,13 @@ class Fleet:
         return {watch.facts.name: watch for watch in self.watches}
 
     def _is_local(self, url: str) -> bool:
-        host = (parse_base_url(url).host or "").lower()
+        host = parse_base_url(url).host
         return host in self._local_hosts or host.startswith("127.")
+
+
+def _label(found: FoundServer) -> str:
+    model = Path(found.served_name or found.model or found.engine).name
+    return model if found.port is None else f"{model}:{found.port}"
 
 
 def _unread_log(spec: ServerSpec) -> tuple[str, ...]:

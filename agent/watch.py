@@ -94,7 +94,12 @@ class ServerWatch:
         return tuple(map(Path, self.home.logs)) if self.home else ()
 
     def saw(self, tree: ProcessTree | None, *, hidden: bool = False) -> None:
-        """Take the process tree behind the server's port: None when nothing listens there, or who does is hidden."""
+        """Take the process tree behind the server's port: None when nothing listens there, or who does is hidden.
+
+        What a server said whose processes have ended goes with them: it is not current any more.
+        """
+        if tree is None and self.tree is not None and not hidden:
+            self.lost()
         self.tree = tree
         self._processes_hidden = hidden
         found = {process.pid: self._rank_of(process.title) for process in tree.processes} if tree else {}

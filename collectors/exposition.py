@@ -5,6 +5,7 @@ length (0.15 s for one of 64 KB), which a page of 8 MB repeats a hundred times w
 """
 
 import itertools
+import math
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -16,6 +17,8 @@ from collectors.errors import Unreadable
 MAX_SAMPLES = 4096
 MAX_LINE_LENGTH = 65536
 MAX_LENGTH = 1 << 20  # of the wanted lines together
+MOST_COUNT = float(1 << 53)
+MOST_SECONDS = 253_402_300_799.0  # 9999-12-31T23:59:59Z
 
 # Possessive quantifiers throughout: nothing is tried twice.
 _STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
@@ -81,6 +84,23 @@ class Wanted:
                 return None
             lines.append((found[1], found[2]))
         return lines
+
+
+def possible(samples: Iterable[Sample]) -> tuple[list[Sample], tuple[str, ...]]:
+    """The samples with a finite value that can be, and a note that names those that are beyond.
+
+    Nothing is counted past 2^53, from where on a float misses single ones (a million a second take 285 years); no time
+    is past the year 9999, the last that dates have.
+    """
+    finite = [sample for sample in samples if math.isfinite(sample.value)]
+    kept = [sample for sample in finite if abs(sample.value) <= _most(sample.name)]
+    beyond = sorted({sample.name for sample in finite if abs(sample.value) > _most(sample.name)})
+    names = f"{', '.join(beyond[:4])}{' and others' if len(beyond) > 4 else ''}"
+    return kept, (f"values beyond what can be, which are not shown: {names}",) if beyond else ()
+
+
+def _most(name: str) -> float:
+    return MOST_SECONDS if name.endswith(("_start_time_seconds", "_created")) else MOST_COUNT
 
 
 def _either(words: Sequence[str]) -> str:

@@ -230,7 +230,29 @@ def test_reload_on_sighup(node: Node, tmp_path: Path) -> None:
         program.process.send_signal(signal.SIGHUP)
         program.until(lambda: "settings_last_reload_success 0" in program.metrics())
         assert 'kv_used_ratio{server="renamed"}' in program.metrics()
-        assert any("servers[0].url: expected a base URL" in line for line in program.errors)
+        assert any("servers[0].url: 'nowhere' is not the URL of a server" in line for line in program.errors)
+
+
+def test_reload_with_a_url_that_can_not_be_parsed(node: Node, tmp_path: Path) -> None:
+    """All or nothing: a sentence for who asked and for the log, the metric at 0, and the old server alone."""
+    config = tmp_path / "vramscope.yml"
+    config.write_text(node.config.read_text())
+    with running("run", "--config", str(config), "--listen", "127.0.0.1:0", environment=node.environment) as program:
+        program.until(lambda: 'component="kv_used"' in program.metrics())
+        renamed = config.read_text().replace("name: chat", "name: renamed")
+        config.write_text(renamed.replace("}]", "}, {url: 'http://é☃.x'}]"))
+
+        answer = program.client.post("/-/reload")
+        program.until(lambda: "settings_last_reload_success 0" in program.metrics())
+
+        assert answer.status_code == 500
+        assert "servers[1].url: the server's URL can't be parsed" in answer.text
+        assert 'server="renamed"' not in program.metrics()
+        assert 'component="kv_used",gpu="0",server="chat"' in program.metrics()
+        assert sum("not reloaded" in line for line in program.errors) == 1
+        assert not any("Traceback" in line for line in program.errors)
+    once = finished("snapshot", "--server-url", "http://é☃.x", environment=node.environment)
+    assert (once.returncode, len(once.stderr.splitlines())) == (2, 1)
 
 
 def test_no_driver_is_no_reason_to_stop(tmp_path: Path) -> None:

@@ -284,7 +284,8 @@ def _layer_types(fields: Fields) -> str:
 def _known(fields: Fields) -> str:
     """What an unknown architecture's config still tells."""
     names = {"num_hidden_layers": "layers", "hidden_size": "hidden size", "vocab_size": "vocabulary"}
-    found = [f"{name} {shown(fields.values[key])}" for key, name in names.items() if key in fields.values]
+    known = {name: fields.values.get(key) for key, name in names.items()}
+    found = [f"{name} {shown(value)}" for name, value in known.items() if isinstance(value, int)]
     bounds = _token_bounds(fields)
     if bounds is not None:
         found.append(f"{2 * bounds.low:,} to {2 * bounds.high:,} bytes a token in 16 bit ({bounds.source})")

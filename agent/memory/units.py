@@ -1,5 +1,6 @@
 """Bytes and counts as people write them, and the two values an account is made of."""
 
+import math
 import re
 
 from msgspec import Struct
@@ -60,6 +61,8 @@ def shown(value: object) -> str:
     """A value in a message: short, whatever it is."""
     if isinstance(value, int) and abs(value) >= 1 << 63:
         return f"an integer of {value.bit_length()} bits"
+    if isinstance(value, float) and not math.isfinite(value):
+        return "what is no number" if math.isnan(value) else "a number beyond all bounds"
     if isinstance(value, dict):
         return "an object"
     if isinstance(value, list | tuple):

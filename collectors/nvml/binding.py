@@ -16,18 +16,11 @@ PROCESS_LISTS = (
     "nvmlDeviceGetGraphicsRunningProcesses",
     "nvmlDeviceGetMPSComputeRunningProcesses",
 )
+MEMORY = "nvmlDeviceGetMemoryInfo"
 LIST_RETRIES = 3
 STALE = (faults.INVALID_ARGUMENT, faults.UNINITIALIZED, faults.GPU_IS_LOST)
 EMPTY_SLOT = (faults.NOT_FOUND, faults.INVALID_ARGUMENT)
-NOT_TOLD = (
-    faults.NOT_SUPPORTED,
-    faults.NO_PERMISSION,
-    faults.NOT_FOUND,
-    faults.FUNCTION_NOT_FOUND,
-    faults.ARGUMENT_VERSION_MISMATCH,
-    faults.DEPRECATED,
-    faults.INCONSISTENT,
-)
+GRAVE = (*faults.WHOLE_DRIVER, faults.GPU_IS_LOST)
 ADDRESSING = {1: "HMM", 2: "ATS"}
 ECC_UNCORRECTED, ROW_REMAP_PENDING, ROW_REMAP_FAILURE = 4, 144, 145  # field ids: DBE volatile total, remapped rows
 UNSIGNED_FIELDS = {1: "uiVal", 2: "ulVal", 3: "ullVal", 6: "usVal"}
@@ -113,15 +106,21 @@ class PynvmlDriver:
         return self._memory.read(place, mig=place.gpu in self._in_mig_mode)
 
     def memory_v2(self, place: Place) -> tuple[int, int, int | None]:
-        v2 = self._ask(place, "nvmlDeviceGetMemoryInfo", pynvml.nvmlMemory_v2)
+        v2 = self._ask(place, MEMORY, pynvml.nvmlMemory_v2)
         return v2.total, v2.free, v2.reserved
 
     def memory_v1(self, place: Place) -> tuple[int, int, int | None]:
-        v1 = self._ask(place, "nvmlDeviceGetMemoryInfo")
+        v1 = self._ask(place, MEMORY)
         return v1.total, v1.free, None
 
     def has_bar1(self, place: Place) -> bool:
-        return self._if_told(place, "nvmlDeviceGetBAR1MemoryInfo") is not None
+        try:
+            self._ask(place, "nvmlDeviceGetBAR1MemoryInfo")
+        except NvmlFault as fault:
+            if fault.code in GRAVE:
+                raise
+            return fault.code != faults.NOT_SUPPORTED
+        return True
 
     def host(self) -> HostFigures:
         try:
@@ -196,18 +195,18 @@ class PynvmlDriver:
         try:
             return _call(function, self._open(place)[number], *arguments)
         except NvmlFault as fault:
-            if fault.code == faults.NOT_SUPPORTED:
+            if fault.code == faults.NOT_SUPPORTED and function != MEMORY:  # a card that only starts may answer later
                 self._refused.add((place, function, arguments))
             elif fault.code in STALE:
                 self._forget(place)
             raise
 
     def _if_told(self, place: Place, function: str) -> Any:
-        """The answer, or None where the driver has or tells nothing of the kind."""
+        """The answer, or None where there is none: whatever fails with one fact, the others go on without it."""
         try:
             return self._ask(place, function)
         except NvmlFault as fault:
-            if fault.code not in NOT_TOLD:
+            if fault.code in GRAVE:
                 raise
             return None
 

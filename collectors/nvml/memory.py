@@ -1,7 +1,8 @@
 """How much memory a device has, whichever call tells: v2, v1, or the host's figures where the device shares its memory.
 
-A device's memory is the host's (unified: GB10, Jetson) where both calls are not supported, the total is 0, or the total
-is MemTotal within 2 % and there is no BAR1. Near MemTotal alone proves nothing: an 80 GB card may sit in an 80 GB host.
+A device's memory is the host's (unified: GB10, Jetson) where both calls are not supported, or the total is 0 or within
+2 % of MemTotal and there is no BAR1. A total alone proves nothing: an 80 GB card may sit in an 80 GB host, and a card
+that is just starting may answer 0. What once answered as a card stays one.
 """
 
 from typing import Protocol
@@ -30,13 +31,15 @@ class MemoryCalls(Protocol):
         """Total and free; reserved is inside what is used."""
         ...
 
-    def has_bar1(self, place: Place) -> bool: ...
+    def has_bar1(self, place: Place) -> bool:
+        """False only where the driver says so: a call that fails otherwise tells nothing."""
+        ...
 
     def host(self) -> HostFigures: ...
 
 
 class MemoryReader:
-    """Reads devices, each in the way that its first answer showed to be right."""
+    """Reads devices, and remembers which of them have memory of their own."""
 
     def __init__(self, calls: MemoryCalls) -> None:
         self._calls = calls
@@ -49,18 +52,16 @@ class MemoryReader:
             NvmlFault: no answer, or one that contradicts itself.
         """
         kind = self._kinds.get(place) or ("mig" if mig else None)
-        if kind == "unified":
-            return self._shared()
         try:
             total, free, reserved = self._own(place)
         except NvmlFault as fault:
             if kind is not None or fault.code != faults.NOT_SUPPORTED:
                 raise
-            total, free, reserved = 0, 0, None
-        if kind is None:
-            kind = "unified" if self._is_the_hosts(place, total) else "device"
-        memory = self._shared() if kind == "unified" else Memory(*checked(total, free, reserved), kind)
-        self._kinds[place] = kind
+            return self._shared()
+        if kind is None and self._is_the_hosts(place, total):
+            return self._shared()
+        memory = Memory(*checked(total, free, reserved), kind or "device")
+        self._kinds[place] = memory.kind
         return memory
 
     def forget(self, place: Place) -> None:
@@ -80,13 +81,12 @@ class MemoryReader:
         return Memory(*checked(host.total, host.available, None), "unified")
 
     def _is_the_hosts(self, place: Place, total_bytes: int) -> bool:
-        if total_bytes == 0:
-            return True
         try:
             host_bytes = self._calls.host().total
         except NvmlFault:
             return False
-        return abs(total_bytes - host_bytes) <= NEAR * host_bytes and not self._calls.has_bar1(place)
+        near = total_bytes == 0 or abs(total_bytes - host_bytes) <= NEAR * host_bytes
+        return near and not self._calls.has_bar1(place)
 
 
 def checked(total_bytes: int, free_bytes: int, reserved_bytes: int | None) -> tuple[int, int, int | None]:

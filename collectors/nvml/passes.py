@@ -117,9 +117,11 @@ class Passes:
         self._announce("count")
         before, self._devices = self._devices, {}
         self._closed.clear()
+        uuids: dict[str, Place] = {}
         for index in range(self._driver.device_count()):
             if index not in self._skip and self._only in (None, index):
-                for place, named in self._found(index):
+                for place, found in self._found(index):
+                    named = _unlike(uuids, place, found)
                     known = before.get(place)
                     same = known is not None and known.get("uuid") == named.get("uuid")
                     self._devices[place] = {**known, **named} if known and same and place not in self._closed else named
@@ -268,6 +270,16 @@ class Passes:
         before = self._before.get(place)
         if before is not None and abs(allocated - before) >= MOVED_BYTES:
             self._moved_at[place] = self._clock()
+
+
+def _unlike(uuids: dict[str, Place], place: Place, device: dict[str, Any]) -> dict[str, Any]:
+    """The device; without its name, and with that fault, where a place before this has the same UUID."""
+    first = uuids.setdefault(device["uuid"], place) if "uuid" in device else place
+    if first == place:
+        return device
+    why = faults.explain(faults.INCONSISTENT, f"devices {first} and {place} have one UUID")
+    known = {key: device[key] for key in ("index", "instance")}
+    return known | {"memory_fault": why, "processes_fault": why}
 
 
 def _device_fault(fault: NvmlFault) -> dict[str, str]:

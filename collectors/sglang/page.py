@@ -4,13 +4,12 @@ Of the ranks of a replica that report (all with ``--enable-metrics-for-all-sched
 they hold the same tokens. Where requests have priorities, the sample without one is the sum of the others.
 """
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
 from collectors.errors import Unreadable
-from collectors.exposition import Labels, Sample, Wanted
+from collectors.exposition import Labels, Sample, Wanted, possible
 from collectors.sglang.names import (
     GRAPHS,
     LIVE_MODES,
@@ -53,15 +52,16 @@ class Page(Struct, frozen=True, kw_only=True):
     live: Mapping[str, Mapping[LiveField, float]]
     graphs_gib: Mapping[str, float]
     requests: Mapping[RequestField, float]
+    notes: tuple[str, ...]
 
 
 def parse_page(text: str, *, source: str) -> Page:
-    """The needed facts of a page, whose ``source`` is named in messages; values not finite are left out.
+    """The needed facts of a page, whose ``source`` is named in messages; values not finite or absurd are left out.
 
     Raises:
         Unreadable: cut off, a needed line that is malformed, or far more of them, or of replicas, than there can be.
     """
-    samples = [sample for sample in _WANTED.samples(text, source=source) if math.isfinite(sample.value)]
+    samples, notes = possible(_WANTED.samples(text, source=source))
     by_name: dict[str, list[Sample]] = {}
     for sample in samples:
         by_name.setdefault(FULL_NAMES[sample.name], []).append(sample)
@@ -84,6 +84,7 @@ def parse_page(text: str, *, source: str) -> Page:
             for field, name in REQUEST_NAMES.items()
             if name in by_name
         },
+        notes=notes,
     )
 
 

@@ -164,7 +164,7 @@ def _reading(at: float, page: Page, facts: _Facts) -> ServerReading:
         replicas=replicas,
         ranks=tuple(_rank(page, replica) for replica in page.replicas),
         arguments=arguments,
-        notes=(*facts.notes, *still),
+        notes=(*facts.notes, *page.notes, *still),
     )
 
 

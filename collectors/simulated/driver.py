@@ -77,8 +77,8 @@ class SimulatedDriver:
     def has_bar1(self, place: Place) -> bool:
         try:
             self._device("bar1", place.gpu)
-        except NvmlFault:
-            return False
+        except NvmlFault as fault:
+            return fault.code != faults.NOT_SUPPORTED
         return True
 
     def host(self) -> HostFigures:

@@ -1,13 +1,12 @@
 """One ``/metrics`` page of vLLM: the few lines that are needed, under one name each, by replica."""
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
 from msgspec import Struct
 
 from collectors.errors import Unreadable
-from collectors.exposition import Labels, Sample, Wanted
+from collectors.exposition import Labels, Sample, Wanted, possible
 from collectors.vllm.names import CACHE_CONFIG, NAMES, PREFIXES, PROCESS_START, SLEEP_STATE, V0_ONLY, Field
 
 _BARE_NAMES = {name for names in NAMES.values() for name in names} | {CACHE_CONFIG, SLEEP_STATE, V0_ONLY}
@@ -25,7 +24,8 @@ class Page(Struct, frozen=True, kw_only=True):
     """What a page says; one without any vLLM series has no replicas.
 
     ``cache_config`` holds the labels of ``cache_config_info`` by replica, ``disputed`` the names of those that two
-    samples of one replica disagree about (they are left out), ``contested`` whether two disagree about its usage.
+    samples of one replica disagree about (they are left out), ``contested`` whether two disagree about its usage,
+    ``notes`` which values can't be.
     ``v0``: a page of the engine before V1.
     """
 
@@ -38,10 +38,11 @@ class Page(Struct, frozen=True, kw_only=True):
     sleep: Sleep | None
     v0: bool
     started_at: float | None
+    notes: tuple[str, ...]
 
 
 def parse_page(text: str, *, source: str) -> Page:
-    """The needed facts of a page, whose ``source`` is named in messages; values not finite or below 0 are left out.
+    """The needed facts of a page, whose ``source`` is named in messages; values that can't be are left out.
 
     Several samples of one fact and replica (a ``pid`` label per API server, dead ones included) count as their maximum.
 
@@ -52,8 +53,9 @@ def parse_page(text: str, *, source: str) -> Page:
     served = [sample.labels for sample in samples if sample.name != PROCESS_START]
     replica = _naming(served)
     by_name: dict[str, list[Sample]] = {}
-    for sample in samples:
-        if math.isfinite(sample.value) and sample.value >= 0:
+    kept, notes = possible(samples)
+    for sample in kept:
+        if sample.value >= 0:
             by_name.setdefault(FULL_NAMES[sample.name], []).append(sample)
     replicas = _replicas(served, replica)
     if len(replicas) > MAX_REPLICAS:
@@ -71,6 +73,7 @@ def parse_page(text: str, *, source: str) -> Page:
         sleep=_sleep(by_name.get(SLEEP_STATE, ())),
         v0=V0_ONLY in by_name,
         started_at=min(starts, default=None),
+        notes=notes,
     )
 
 

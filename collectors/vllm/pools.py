@@ -10,6 +10,9 @@ import math
 from collectors.readings import PoolReading
 from collectors.vllm.page import Page
 
+MOST = 1 << 40  # blocks or tokens of a pool: at a KiB each they are a PiB
+MOST_BLOCK_SIZE = 1 << 16
+
 Arguments = dict[str, int | float | str | bool]
 
 
@@ -39,7 +42,7 @@ def arguments_of(page: Page) -> Arguments:
 
 def notes_of(page: Page) -> tuple[str, ...]:
     """What of the pools is not known, and what would make it known."""
-    notes = []
+    notes = [*page.notes]
     if len(page.models) > 1:
         names = ", ".join(repr(model[:64]) for model in page.models[:4])
         notes.append(f"{len(page.models)} models on one page ({names}): each is shown as a replica of its own")
@@ -60,17 +63,18 @@ def _capacity_notes(page: Page) -> tuple[str, ...]:
     labels = _labels(page, page.replicas[0])
     if not labels:
         return ("no cache_config_info on the metrics page, so the size of the KV pool is not known",)
-    total = _count(labels.get("num_gpu_blocks"))
+    total = _blocks_of_all(labels)
     notes = []
     if total is None:
         got = labels.get("num_gpu_blocks", "nothing")[:20]
         notes.append(f"cache_config_info gives {got!r} for num_gpu_blocks, so the number of KV blocks is not known")
     elif total % _sharing(page, page.replicas[0]):
         notes.append(f"{total} KV blocks do not divide evenly over the replicas: each is given the same share")
-    if total is not None and _count(labels.get("kv_cache_size_tokens")) is None:
-        notes.append(
-            "the KV capacity is blocks x block_size, an estimate: vLLM before 0.24 does not export it in tokens"
-        )
+    tokens = labels.get("kv_cache_size_tokens", "None")
+    if total is not None and _count(tokens, MOST) is None:
+        why = "vLLM before 0.24 does not export it in tokens"
+        why = f"kv_cache_size_tokens is {tokens[:20]!r}" if tokens != "None" else why
+        notes.append(f"the KV capacity is blocks x block_size, an estimate: {why}")
     return tuple(notes)
 
 
@@ -91,8 +95,8 @@ def _pool(page: Page, replica: str) -> PoolReading:
     labels = _labels(page, replica)
     ratio = page.values["used_ratio"].get(replica)
     used_ratio = ratio if ratio is not None and ratio <= 1 else None
-    blocks, block_size = _blocks(page, replica), _count(labels.get("block_size"))
-    reported = _count(labels.get("kv_cache_size_tokens"))
+    blocks, block_size = _blocks(page, replica), _count(labels.get("block_size"), MOST_BLOCK_SIZE)
+    reported = _count(labels.get("kv_cache_size_tokens"), MOST)
     capacity = reported if reported is not None or not blocks or not block_size else blocks * block_size
     held = used_blocks(used_ratio, blocks, v0=page.v0) if used_ratio is not None and blocks else None
     used = _used_tokens(used_ratio, held, blocks, capacity)
@@ -138,15 +142,19 @@ def _size(page: Page) -> int | None:
 
 def _blocks(page: Page, replica: str) -> int | None:
     """Blocks of one replica: the label holds the sum over all, repeated under each."""
-    total = _count(_labels(page, replica).get("num_gpu_blocks"))
+    total = _blocks_of_all(_labels(page, replica))
     return total // _sharing(page, replica) or None if total is not None else None
 
 
-def _count(text: str | None) -> int | None:
+def _blocks_of_all(labels: dict[str, str]) -> int | None:
+    return _count(labels.get("num_gpu_blocks"), MOST)
+
+
+def _count(text: str | None, most: int = 10**18) -> int | None:
     """A positive integer; ``None``, empty, 0 and anything else is not known."""
     if text is None or not text.isascii() or not text.isdigit() or len(text) > 18:
         return None
-    return int(text) or None
+    return int(text) if 0 < int(text) <= most else None
 
 
 def _ratio(text: str | None) -> float | None:

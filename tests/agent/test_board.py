@@ -296,6 +296,20 @@ def test_a_server_whose_processes_just_died_claims_nothing(bench: Bench) -> None
     assert set(closed(bench.device())) == {"other_processes", "reserved", "hidden", "free"}
 
 
+def test_a_crash_takes_answer_and_processes_in_one_tick(bench: Bench) -> None:
+    """Nothing listens any more and its processes are gone: what it said a moment ago is not current."""
+    bench.node(gpu(bench.clock, used={7: 40 * GIB}))
+    bench.server()
+    bench.tree(7)
+    bench.model()
+    bench.tree()
+
+    server = bench.servers()[0]
+
+    assert (server.state, server.pools) == ("down", ())
+    assert set(closed(bench.device())) == {"other_processes", "reserved", "hidden", "free"}
+
+
 def test_a_server_that_is_on_no_gpu_claims_none(bench: Bench) -> None:
     """Its processes are known and hold nothing here: it runs on the CPU."""
     bench.node(gpu(bench.clock, used={9: 30 * GIB}))
@@ -427,6 +441,19 @@ def test_extremes_between_scrapes(bench: Bench) -> None:
 
     assert device.used_max_bytes == {"60s": 50 * GIB, "start": 75 * GIB}
     assert device.free_min_bytes == {"60s": 30 * GIB, "start": 5 * GIB}
+
+
+def test_extremes_begin_anew_when_the_total_changes(bench: Bench) -> None:
+    """With ECC switched on there is less than was once used: what is known of another total says nothing."""
+    bench.node(gpu(bench.clock, used={}, free=2 * GIB))
+    bench.clock.now += 1
+    smaller = MemoryReading(at=bench.clock.now, total_bytes=76 * GIB, free_bytes=70 * GIB, reserved_bytes=GIB)
+    bench.node(gpu(bench.clock, used={}, memory=smaller))
+
+    device = bench.device()
+
+    assert device.used_max_bytes == {"60s": 6 * GIB, "start": 6 * GIB}
+    assert device.free_min_bytes == {"60s": 70 * GIB, "start": 70 * GIB}
 
 
 def test_tensor_parallel_ranks_are_alike() -> None:

@@ -144,6 +144,19 @@ def test_a_restart_keeps_its_watch() -> None:
     assert len(host.opened) == 1
 
 
+def test_a_restart_between_two_looks_keeps_its_name() -> None:
+    """Killed and started again at once: the name goes on, nothing stays behind as down, others keep theirs."""
+    host = Host()
+    host.fleet.found([found(pid=7, network_pid=7), found(pid=9, network_pid=9)])
+    first, second = host.watch("llama-8b:8000"), host.watch("llama-8b:8000-2")
+
+    host.fleet.found([found(pid=99, network_pid=99), found(pid=9, network_pid=9)])
+
+    assert host.names == ["llama-8b:8000", "llama-8b:8000-2"]
+    assert (host.watch("llama-8b:8000"), host.watch("llama-8b:8000-2")) == (first, second)
+    assert [watch.tree.processes[0].pid for watch in (first, second) if watch.tree] == [99, 9]
+
+
 def test_two_servers_of_the_same_name_are_told_apart() -> None:
     """Two containers with the same model on the same port of their own networks."""
     host = Host()
@@ -180,3 +193,18 @@ def test_flags_out_of_range_are_left_out(flags: dict[str, object]) -> None:
     host.fleet.found([found(arguments=flags)])
 
     assert host.names == ["llama-8b:8000"]
+
+
+def test_servers_that_can_not_be_read_change_nothing() -> None:
+    """Whatever is wrong with one of them: those before stay as they were, and the good ones beside it are not taken."""
+    chat = ServerSettings(url="http://localhost:8000", name="chat")
+    host = Host(chat)
+    host.fleet.found([found()])
+    source = host.fleet.sources["chat"]
+
+    with pytest.raises(ValueError, match="can't be parsed"):
+        host.fleet.configure([ServerSettings(url="http://h:1", name="new"), ServerSettings(url="http://é☃.x")])
+
+    assert (host.names, host.fleet.sources) == (["chat"], {"chat": source})
+    assert host.fleet.local_ports == {"chat": 8000}
+    assert host.watch("chat").tree is not None

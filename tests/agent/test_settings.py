@@ -77,12 +77,18 @@ MISTAKES = {
     "intervals: {memroy: 1}": "s.yml: intervals: unknown key 'memroy'; did you mean memory?",
     "servers: {}": "s.yml: servers: expected a list, got an object; write one - url: ... for each",
     "servers: [{}]": "s.yml: servers[0]: key 'url' is missing; add it",
-    "servers: [{url: ftp://x}]": "s.yml: servers[0].url: expected a base URL such as http://127.0.0.1:8000, got 'ftp://x'",
+    "servers: [{url: ftp://x}]": "s.yml: servers[0].url: 'ftp://x' is not the URL of a server; expected the form http://HOST:PORT",
+    "servers: [{url: 'http://x/metrics'}]": (
+        "s.yml: servers[0].url: expected a base URL such as http://127.0.0.1:8000, got 'http://x/metrics'"
+    ),
+    "servers: [{url: 'http://é☃.x'}]": (
+        "s.yml: servers[0].url: the server's URL can't be parsed; expected the form http://HOST:PORT"
+    ),
     "servers: [{url: 'http://u:p@x'}]": (
-        "s.yml: servers[0].url: expected a base URL without user, query or fragment; use api_key_file for a key"
+        "s.yml: servers[0].url: the server's URL carries a user name or password; put a key into api_key_file instead"
     ),
     "servers: [{url: 'http://x:99999'}]": (
-        "s.yml: servers[0].url: Port out of range 0-65535; expected a base URL such as http://127.0.0.1:8000"
+        "s.yml: servers[0].url: 'http://x:99999' is not the URL of a server; expected the form http://HOST:PORT"
     ),
     "servers: [{url: http://x, engine: vlm}]": (
         f"s.yml: servers[0].engine: expected one of {', '.join(ENGINES)}, got 'vlm'"

@@ -3,7 +3,7 @@
 import pytest
 
 from collectors.errors import Unreadable
-from collectors.exposition import MAX_LENGTH, MAX_LINE_LENGTH, MAX_SAMPLES, Sample, Wanted
+from collectors.exposition import MAX_LENGTH, MAX_LINE_LENGTH, MAX_SAMPLES, Sample, Wanted, possible
 
 WANTED = Wanted({"up", "vllm:used"})
 
@@ -145,3 +145,24 @@ def test_names_that_begin_alike_are_told_apart() -> None:
 
     assert found == list(names)
     assert wanted.samples("a_tota 1\nabc 1\nab_c 1\nb: 1\nc 1\naa 1\n", source="here") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "is_kept", "is_noted"),
+    [
+        ("up", float(1 << 53), True, False),
+        ("up", 1e16, False, True),
+        ("up", -1e308, False, True),
+        ("up", float("inf"), False, False),
+        ("up", float("nan"), False, False),
+        ("process_start_time_seconds", 1.8e9, True, False),
+        ("process_start_time_seconds", 1e12, False, True),
+        ("vllm:prompt_tokens_created", 1e308, False, True),
+    ],
+)
+def test_values_that_can_not_be(name: str, value: float, is_kept: bool, is_noted: bool) -> None:
+    """No count past 2^53, no time past the year 9999; a note names what was left out for that."""
+    kept, notes = possible([Sample(name, {}, value)])
+
+    assert (bool(kept), bool(notes)) == (is_kept, is_noted)
+    assert all(name in note for note in notes)

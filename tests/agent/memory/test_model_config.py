@@ -251,3 +251,14 @@ def test_any_json_ends_in_a_shape_or_a_sentence(
     assert all(
         layer.known == (shape.decoder is not None) and (layer.known or not layer.caches) for layer in shape.layers
     )
+
+
+@pytest.mark.parametrize(("value", "said"), [(float("inf"), "a number beyond all bounds"), (float("nan"), "no number")])
+def test_what_python_reads_as_a_number_and_is_none(value: float, said: str) -> None:
+    """A message says in words what NaN and 1e400 are, and what is known of a strange config leaves them out."""
+    with pytest.raises(ValueError, match=f"got .*{said}$"):
+        parse_model({**LLAMA, "num_hidden_layers": value})
+
+    strange = parse_model({"num_hidden_layers": value, "hidden_size": 64})
+
+    assert strange.unknown[0].endswith("known: hidden size 64")

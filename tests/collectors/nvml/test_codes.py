@@ -82,6 +82,28 @@ def test_every_known_code_is_in_a_table() -> None:
     assert {code for code in MEANINGS if code > 0} == {*OF_ONE_DEVICE, *OF_THE_DRIVER, *elsewhere}
 
 
+@pytest.mark.parametrize("code", [2, 4, 7, 20, 777, 999])
+def test_a_fact_that_fails_costs_itself_alone(double: Node, code: int) -> None:
+    """Which NUMA node a GPU is, is not what its memory hangs on."""
+    double.write(replace(ONE, numa={0: 1}, faults=(("numa", 0, code),)))
+
+    found = double.first_device()
+
+    assert (found.uuid, found.numa_node) == ("GPU-a", None)
+    assert found.memory is not None
+    assert found.processes is not None
+
+
+def test_a_gpu_that_is_lost_is_lost_whatever_was_asked(double: Node) -> None:
+    """That is about the GPU, not about the fact."""
+    double.write(replace(ONE, faults=(("numa", 0, 15),)))
+
+    found = double.first_device()
+
+    assert found.memory_fault is not None
+    assert found.memory_fault.reason == "gpu_lost"
+
+
 def test_what_is_not_supported_is_not_asked_again(double: Node) -> None:
     """NOT_SUPPORTED is remembered for the life of a process: the same call is not made each time."""
 
@@ -97,6 +119,20 @@ def test_what_is_not_supported_is_not_asked_again(double: Node) -> None:
 
     double.write(replace(ONE, faults=(("processes", None, 3),)))
     asyncio.run(life())
+
+
+def test_two_devices_with_one_uuid(node: Node) -> None:
+    """The second is no device to rely on: it has that fault and no figures, so nothing is counted twice."""
+    node.write(replace(TWO, devices=(device(0, "a"), device(1, "a", allocated_mib=400))))
+
+    first, second = node.first_pass().devices
+
+    assert (first.uuid, second.uuid) == ("GPU-a", None)
+    assert first.memory is not None
+    assert (second.memory, second.processes) == (None, None)
+    assert second.memory_fault is not None
+    assert second.memory_fault.reason == "inconsistent"
+    assert "devices 0 and 1 have one UUID" in second.memory_fault.message
 
 
 def test_devices_that_deny_access_are_counted(node: Node) -> None:

@@ -176,7 +176,7 @@ def test_memory_that_is_the_hosts(node: Node) -> None:
 @pytest.mark.parametrize(
     ("total_bytes", "bar1", "kind"),
     [
-        pytest.param(0, True, "unified", id="a total of 0"),
+        pytest.param(0, False, "unified", id="a total of 0 and no BAR1"),
         pytest.param(121 * GIB, False, "unified", id="MemTotal within 2 % and no BAR1"),
         pytest.param(121 * GIB, True, "device", id="a card as large as its host has a BAR1"),
         pytest.param(124 * GIB, False, "device", id="3 % away from MemTotal"),
@@ -195,6 +195,44 @@ def test_which_memory_is_the_hosts(node: Node, total_bytes: int, bar1: bool, kin
     memory = reading.devices[0].memory
     assert memory is not None
     assert memory.total_bytes == (120 * GIB if kind == "unified" else total_bytes)
+
+
+def test_a_total_of_nothing_is_no_evidence(node: Node) -> None:
+    """A card that answers 0 has no figures yet; it is not taken for one with the host's memory."""
+    node.write(replace(ONE, devices=(sized(0),), host=HOST))
+
+    found = node.first_device()
+
+    assert (found.memory_kind, found.memory) == ("device", None)
+    assert found.memory_fault is not None
+    assert found.memory_fault.reason == "inconsistent"
+
+
+@pytest.mark.parametrize("start", [replace(ONE, devices=(sized(0),), host=HOST), shared()])
+def test_a_card_that_answers_later_is_a_card(node: Node, start: NodeState) -> None:
+    """Whatever its first answers were taken for."""
+
+    async def life() -> None:
+        async with node.watch() as watch:
+            await watch.reading(lambda reading: bool(reading.devices))
+            node.write(replace(ONE, host=HOST))
+            reading = await watch.reading(lambda reading: reading.devices[0].memory_kind == "device")
+            assert reading.devices[0].memory is None or reading.devices[0].memory.total_bytes == 81559 * MIB
+            await watch.reading(lambda reading: reading.devices[0].memory is not None)
+
+    node.write(start)
+    asyncio.run(life())
+
+
+@pytest.mark.parametrize("code", [4, 7, 20, 777, 999])
+def test_a_failing_question_for_bar1_is_no_evidence(double: Node, code: int) -> None:
+    """Only a driver that says there is none tells that the memory is the host's."""
+    double.write(replace(ONE, devices=(sized(121 * GIB),), host=HOST, faults=(("bar1", 0, code),)))
+
+    found = double.first_device()
+
+    assert found.memory_kind == "device"
+    assert found.memory is not None
 
 
 def test_host_figures_that_can_not_be_read(node: Node) -> None:

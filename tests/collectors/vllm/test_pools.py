@@ -1,5 +1,7 @@
 """What a pool holds: blocks and tokens from a ratio and a handful of labels, computed by hand beside each case."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -219,3 +221,31 @@ def test_labels_that_are_no_counts_are_not_known(label: str) -> None:
     text = f'vllm:cache_config_info{{num_gpu_blocks="{label}",block_size="{label}",gpu_memory_utilization="inf"}} 1\n'
 
     assert arguments_of(parse_page(text, source="page")) == {"dp": 1}
+
+
+@pytest.mark.parametrize(
+    ("label", "capacity", "blocks"),
+    [("num_gpu_blocks", 3200, None), ("block_size", 3200, 100), ("kv_cache_size_tokens", 3200, 100)],
+)
+def test_absurd_sizes_are_not_known(label: str, capacity: int, blocks: int | None) -> None:
+    """A pool that no memory could hold is none: the rest is still shown, and a note says what was given."""
+    text = re.sub(f'{label}="[^"]*"', f'{label}="{"9" * 18}"', vllm("0.32.0/metrics_growing.txt"))
+    page = parse_page(text, source="page")
+
+    (pool,) = pools_of(page)
+
+    assert (pool.capacity_tokens, pool.blocks) == (capacity, blocks)
+    assert label == "block_size" or any("'999999999999999999'" in note for note in notes_of(page))
+
+
+def test_absurd_values_are_a_note() -> None:
+    """Counters of 309 digits and a start at the end of time are absent."""
+    lines = vllm("0.32.0/metrics_growing.txt").splitlines()
+    text = "".join(
+        f"{line.rpartition(' ')[0]} 1e308\n" for line in lines if "cache_config" not in line and line[0] != "#"
+    )
+    page = parse_page(text, source="page")
+
+    assert not any(page.values.values())
+    assert page.started_at is None
+    assert "values beyond what can be" in notes_of(page)[0]
