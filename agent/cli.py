@@ -12,7 +12,7 @@ from typing import Any
 import click
 import msgspec
 
-from agent import __version__, log
+from agent import __version__, log, streams
 from agent.app import collect_once, serve
 from agent.budget_command import budget_command
 from agent.check import check_report
@@ -168,6 +168,7 @@ cli.add_command(plan_command)
 def run(arguments: Sequence[str]) -> int:
     """Run one command line; the exit code."""
     logging.getLogger("vramscope").addHandler(logging.NullHandler())  # only the daemon's commands log
+    streams.prepare()
     try:
         result = cli.main(list(arguments), prog_name="vramscope", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -181,8 +182,11 @@ def run(arguments: Sequence[str]) -> int:
         return 130
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 1
-    except BrokenPipeError:
-        sys.stderr.close()
+    except OSError as error:
+        if error.errno not in streams.UNWRITABLE:
+            raise
+        click.echo(f"vramscope: can't write to standard output: {error.strerror}", err=True)
+        streams.give_up_stdout()
         return 1
     return result if isinstance(result, int) else 0
 
@@ -210,5 +214,8 @@ async def _once(settings: Settings, *, quiet: bool) -> Snapshot:
 
 
 def _announce(url: str) -> None:
-    click.echo(f"listening on {url}")
-    sys.stdout.flush()
+    """Say where it listens, to whoever is interested: a service needs no standard output."""
+    try:
+        click.echo(f"listening on {url}")
+    except OSError:
+        streams.give_up_stdout()

@@ -29,7 +29,6 @@ PR_SET_PDEATHSIG = 1
 
 def main() -> int:
     arguments = _arguments()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
     parent = os.getppid()
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     out = os.dup(1)

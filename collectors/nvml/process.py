@@ -125,13 +125,11 @@ class Child:
         return (since if words else self._started_at) + patience
 
     async def stop(self) -> None:
-        """End the process, with force if needed; one that the driver holds is left behind rather than waited for."""
+        """End the process; one that the driver holds is left behind rather than waited for."""
         self._transport.close()
         self._step.close()
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            if self.alive:
-                self._process.send_signal(number)
-                await self._gone(END_SECONDS)
+        self._process.kill()
+        await self._gone(END_SECONDS)
 
     def _message(self, line: bytes) -> NodeReading | XidEvent | Fault:
         message = self._decoder.decode(line)
@@ -156,10 +154,15 @@ class Child:
 
 
 def _spawn(arguments: Sequence[str], environment: Mapping[str, str] | None, descriptor: int) -> subprocess.Popen[bytes]:
+    """Start it with the signals blocked that go to a whole group: they are the parent's business."""
     command = [sys.executable, "-Im", "collectors.nvml.child", *arguments]
-    return subprocess.Popen(  # noqa: S603 - this program, with its own arguments
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=environment, pass_fds=(descriptor,)
-    )
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    try:
+        return subprocess.Popen(  # noqa: S603 - this program, with its own arguments
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=environment, pass_fds=(descriptor,)
+        )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _fault(code: int, detail: str) -> Fault:

@@ -248,14 +248,15 @@ def test_no_child_is_left(node: Node) -> None:
     assert not children()
 
 
-def test_interrupt_is_for_the_parent(node: Node) -> None:
-    """Ctrl-C in a terminal reaches all its processes; the child leaves it to its parent."""
+def test_a_signal_to_the_group_is_for_the_parent(node: Node) -> None:
+    """Ctrl-C in a terminal and a service manager's stop reach all processes; the child leaves them to its parent."""
 
     async def life() -> None:
         async with node.watch() as watch:
             await watch.reading(answers)
             (child,) = children()
             child.send_signal(signal.SIGINT)
+            child.send_signal(signal.SIGTERM)
             for _ in range(5):
                 await watch.reading(answers)
             assert children() == [child]
