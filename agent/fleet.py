@@ -193,6 +193,8 @@ class Fleet:
             watch = ServerWatch(step.facts, rank_of=engine.rank_of, is_one_process=engine.is_one_process)
             self.watches.append(watch)
         watch.facts = step.facts
+        if (known := self._specs.get(spec.name)) is not None and known.model != spec.model:
+            watch.forget_model()
         watch.may_ask = spec.settings is not None or (found is not None and found.listening)
         if step.endpoint is not None:
             self.sources[spec.name] = Source(

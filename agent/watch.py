@@ -169,6 +169,10 @@ class ServerWatch:
     def _hints(self) -> tuple[str, ...]:
         return (self.log.hint,) if self.log and self.log.hint else ()
 
+    def forget_model(self) -> None:
+        """It has another model now, or none."""
+        self._budget, self.model = None, None
+
     def _arguments(self) -> Arguments:
         """As given; else as the engine last reported, with the sizes that process titles and replicas show."""
         tp, pp, dp = self._world()

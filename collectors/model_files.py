@@ -15,6 +15,7 @@ from msgspec import Struct
 from collectors import gguf
 from collectors.errors import CollectorError, Refused, Unreadable
 from collectors.gguf_config import config_of
+from collectors.ollama.manifests import blob_of
 from collectors.readings import ModelFiles
 from collectors.safetensors import MAX_HEADER_BYTES, Tensor, read_header
 
@@ -88,7 +89,17 @@ def _gguf_file(path: Path) -> Path | None:
             names = ", ".join(sorted(file.name for file in firsts)[:3])
             raise Unreadable("ambiguous", f"{path}: {len(firsts)} GGUF models; name one of them, such as {names}")
         return firsts.pop() if firsts else None
-    return gguf.parts(path)[0] if path.suffix == ".gguf" and path.exists() else None
+    if (blob := blob_of(path)) is not None:
+        return blob
+    if path.suffix == ".gguf" and path.exists():
+        return gguf.parts(path)[0]
+    return path if path.is_file() and not path.suffix and _is_gguf(path) else None
+
+
+def _is_gguf(path: Path) -> bool:
+    """Whether a file without a suffix, such as a blob of Ollama's, begins like one."""
+    with path.open("rb") as file:
+        return file.read(4) == b"GGUF"
 
 
 def _gguf_model(path: Path, file: Path) -> ModelFiles:

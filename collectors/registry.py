@@ -8,11 +8,13 @@ from msgspec import Struct
 from collectors.discovery.command import ReadCommand, Value
 from collectors.engine_logs import sglang as sglang_log
 from collectors.engine_logs import vllm as vllm_log
-from collectors.engine_logs.llama_cpp import LLAMA_CPP
+from collectors.engine_logs.llama_cpp import LLAMA_CPP, OLLAMA
 from collectors.engine_logs.shapes import LogFormat
 from collectors.http_text import Endpoint
 from collectors.llama_cpp import command as llama_cpp_command
 from collectors.llama_cpp import reader as llama_cpp
+from collectors.ollama import command as ollama_command
+from collectors.ollama import reader as ollama
 from collectors.readings import RankTitle, ServerReading
 from collectors.sglang import command as sglang_command
 from collectors.sglang import reader as sglang
@@ -98,6 +100,15 @@ ENGINES: dict[str, Engine] = {
         rank_of=no_rank,
         command=llama_cpp_command.COMMAND,
         log=LLAMA_CPP,
+        is_one_process=True,
+    ),
+    "ollama": Engine(
+        name="ollama",
+        paths=ollama.PATHS,
+        open=ollama.OllamaReader,
+        rank_of=no_rank,
+        command=ollama_command.COMMAND,
+        log=OLLAMA,
         is_one_process=True,
     ),
 }

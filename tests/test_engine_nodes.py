@@ -82,7 +82,8 @@ def _watch(server: Served) -> ServerWatch:
         url=f"http://127.0.0.1:{server.port}",
         given=from_flags(server.flags, engine=server.engine),
     )
-    return ServerWatch(facts, rank_of=ENGINES[server.engine].rank_of)
+    engine = ENGINES[server.engine]
+    return ServerWatch(facts, rank_of=engine.rank_of, is_one_process=engine.is_one_process)
 
 
 async def _read(board: Board, watch: ServerWatch, server: Served) -> None:
@@ -92,7 +93,7 @@ async def _read(board: Board, watch: ServerWatch, server: Served) -> None:
 
     engine = ENGINES[server.engine]
     endpoint = Endpoint(watch.facts.url, paths=engine.paths, deadline_seconds=5, transport=httpx.MockTransport(answer))
-    reader = engine.open(endpoint, clock=lambda: 1.0)
+    reader = engine.open(endpoint, clock=lambda: 1.0, flags=server.flags)
     board.took_server(watch, await run("endpoint", server.name, reader.read, deadline_seconds=5, clock=lambda: 1.0))
     board.took_tree(watch, _done(server.tree()))
     if server.config is not None:
@@ -263,3 +264,129 @@ def test_sglang_windows_and_states_stand_apart(tmp_path: Path) -> None:
     pools = {pool.kind: pool for pool in found.servers[0].pools}
     assert pools["window"].pool_bytes == 8001 * layer
     assert (pools["window"].used_tokens, pools["window"].cached_tokens) == (100, 200)
+
+
+def llama_cpp_documents(*, context: int, held: tuple[tuple[bool, int], ...]) -> dict[str, str]:
+    """A llama.cpp whose slots are (busy, tokens held)."""
+    slots = [
+        {"id": n, "n_ctx": context, "is_processing": busy, "id_task": n, "n_prompt_tokens": tokens}
+        for n, (busy, tokens) in enumerate(held)
+    ]
+    return {
+        "/props": json.dumps(
+            {
+                "total_slots": len(held),
+                "build_info": "b11549-1",
+                "default_generation_settings": {"n_ctx": context},
+                "model_alias": "m",
+            }
+        ),
+        "/slots": json.dumps(slots),
+        "/metrics": "llamacpp:requests_processing 1\nllamacpp:requests_deferred 0\n",
+    }
+
+
+def vllm_documents(*, blocks: int, used: int) -> dict[str, str]:
+    labels = 'engine="0",model_name="m"'
+    return {
+        "/metrics": f"vllm:num_requests_running{{{labels}}} 1\n"
+        f"vllm:kv_cache_usage_perc{{{labels}}} {used / (blocks - 1)!r}\n"
+        f'vllm:cache_config_info{{engine="0",block_size="16",num_gpu_blocks="{blocks}"}} 1\n',
+        "/version": '{"version": "0.32.0"}',
+        "/v1/models": '{"data": [{"id": "m", "max_model_len": 8192}]}',
+    }
+
+
+def test_two_engines_on_one_gpu(tmp_path: Path) -> None:
+    """vLLM and llama.cpp: each component is that of the right server; a unified cache is not counted once per slot."""
+    vllm = Served(
+        engine="vllm",
+        titles={100: "vllm serve m", 101: "VLLM::EngineCore"},
+        documents=vllm_documents(blocks=8_000, used=500),
+    )
+    llama_cpp = Served(
+        engine="llama_cpp",
+        name="code",
+        port=8080,
+        titles={200: "llama-server -m m.gguf"},
+        documents=llama_cpp_documents(context=8192, held=((True, 1000), (False, 700), (False, 0), (False, 0))),
+        config=TINY_LLAMA,
+        tensor_bytes=TINY_LLAMA_BYTES,
+        flags={"kv-unified": True},
+    )
+    state = NodeState(
+        devices=(h100(0, 43 * GIB + RESIDUAL),),
+        gpu_processes=(held(0, 101, 40 * GIB), held(0, 200, 2 * GIB), held(0, 9, GIB)),
+    )
+    found = observed(tmp_path, state, vllm, llama_cpp)
+
+    block = 16 * TOKEN
+    assert closed(found.devices[0]) == {
+        "weights chat": WHOLE,
+        "kv_used chat": 500 * block,
+        "kv_available chat": 7_500 * block,
+        "runtime chat": 40 * GIB - WHOLE - 8_000 * block,
+        "weights code": TINY_LLAMA_BYTES,
+        "kv_used code": 1000 * SLOT,
+        "kv_cached code": 700 * SLOT,
+        "kv_free code": (8192 - 1700) * SLOT,
+        "runtime code": 2 * GIB - TINY_LLAMA_BYTES - 8192 * SLOT,
+        "other_processes": GIB,
+        "reserved": RESERVED,
+        "hidden": RESIDUAL,
+        "free": 81559 * MIB - RESERVED - RESIDUAL - 43 * GIB,
+    }
+    pools = {server.name: server.pools[0] for server in found.servers}
+    assert (pools["code"].capacity_tokens, pools["code"].pool_bytes) == (8192, 8192 * SLOT)
+
+
+def test_one_process_on_two_gpus_is_not_divided_by_guess(tmp_path: Path) -> None:
+    """llama.cpp puts layers on both by what is free: without its log each has what the process holds there."""
+    server = Served(
+        engine="llama_cpp",
+        titles={200: "llama-server -m m.gguf"},
+        documents=llama_cpp_documents(context=8192, held=((True, 1000),)),
+        flags={"kv-unified": True},
+    )
+    state = NodeState(
+        devices=tuple(h100(n, 10 * GIB + RESIDUAL) for n in range(2)),
+        gpu_processes=tuple(held(n, 200, 10 * GIB) for n in range(2)),
+    )
+    found = observed(tmp_path, state, server)
+
+    for device in found.devices:
+        parts = closed(device)
+        assert parts["runtime chat"] == 10 * GIB
+        assert not {"weights chat", "kv_used chat"} & parts.keys()
+
+
+def test_an_ollama_that_loads_and_unloads(tmp_path: Path) -> None:
+    """The sum closes with no model, one and two; weights are told apart while one alone is loaded."""
+    serve = {300: "ollama serve"}
+    runners = {301: "ollama runner --model /b/sha256-a", 302: "ollama runner --model /b/sha256-b"}
+    model = '{"name":"m%d","size":9,"size_vram":9,"context_length":4096}'
+    expected = {
+        0: {"runtime": 0},
+        1: {"weights": TINY_LLAMA_BYTES, "runtime": 6 * GIB - TINY_LLAMA_BYTES},
+        2: {"runtime": 12 * GIB},
+    }
+    for count, parts in expected.items():
+        server = Served(
+            engine="ollama",
+            titles={**serve, **dict(list(runners.items())[:count])},
+            documents={
+                "/api/ps": '{"models":[' + ",".join(model % n for n in range(count)) + "]}",
+                "/api/version": '{"version":"0.33.0"}',
+            },
+            config=TINY_LLAMA if count == 1 else None,
+            tensor_bytes=TINY_LLAMA_BYTES,
+        )
+        state = NodeState(
+            devices=(h100(0, count * 6 * GIB + RESIDUAL),),
+            gpu_processes=tuple(held(0, 301 + n, 6 * GIB) for n in range(count)),
+        )
+        found = observed(tmp_path, state, server)
+
+        known = {name.split()[0]: size for name, size in closed(found.devices[0]).items() if name.endswith(" chat")}
+        assert known == {name: size for name, size in parts.items() if count}
+        assert found.servers[0].state == "serving"

@@ -43,7 +43,8 @@ class ReadCommand(Struct, frozen=True, kw_only=True):
     ``marks``: a command line without one of these is none of its. ``read``: what a command line says, None when it
     starts no server. ``package``: the Python distribution whose version is the engine's, empty where it is none.
     ``variables``: of its environment, what stands for flags; they are put in front of the words as NAME=VALUE, as in a
-    shell. ``parts``: engines whose servers below one of its own are parts of it.
+    shell. ``parts``: engines whose servers below one of its own are parts of it. ``model_of``: the file of a model
+    that a process of a server holds, by its title; for engines whose servers load models as they are asked for.
     """
 
     marks: tuple[bytes, ...]
@@ -51,6 +52,7 @@ class ReadCommand(Struct, frozen=True, kw_only=True):
     package: str
     variables: tuple[str, ...] = ()
     parts: frozenset[str] = frozenset()
+    model_of: Callable[[str], str | None] | None = None
 
 
 def split_assignments(words: Sequence[str]) -> tuple[dict[str, str], Sequence[str]]:

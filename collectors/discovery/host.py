@@ -74,7 +74,7 @@ class HostDiscovery:
         self._table = ProcessTable(proc=proc, is_marked=self._is_marked)
         self._booted_at = boot_time(proc)
         self._candidates: dict[int, _Candidate] = {}
-        self._facts: dict[tuple[int, int], _Facts] = {}
+        self._facts: dict[tuple[int, int, str | None], _Facts] = {}
 
     def scan(self) -> tuple[FoundServer, ...]:
         """The servers now, oldest first, at most ``MAX_SERVERS``; never raises over a single process.
@@ -99,7 +99,7 @@ class HostDiscovery:
         tables = SocketTables(proc=self._proc)
         found = [self._found(root, family(children, root.process, without=pids), tables, at) for root in roots]
         alive = {(root.process.pid, root.process.started_ticks) for root in roots}
-        self._facts = {key: facts for key, facts in self._facts.items() if key in alive}
+        self._facts = {key: facts for key, facts in self._facts.items() if key[:2] in alive}
         return _distinct(server for server in found if server is not None)
 
     def _is_marked(self, command: bytes) -> bool:
@@ -144,6 +144,7 @@ class HostDiscovery:
         command = root.command
         if command is None or not processes or processes[0].pid != root.process.pid:
             return None  # it ended just now
+        command = self._with_model(root.engine, command, processes)
         pids = [process.pid for process in processes]
         place = find_place(command, pids, tables=tables, proc=self._proc, may_enter=self._may_enter)
         facts = self._facts_of(root, command)
@@ -164,6 +165,14 @@ class HostDiscovery:
             notes=(_NO_FLAGS, *notes) if command.named_by_title else notes,
         )
 
+    def _with_model(self, engine: str, command: ServerCommand, processes: Sequence[ServerProcess]) -> ServerCommand:
+        """With the model that its processes hold, where they hold one."""
+        model_of = self._engines[engine].model_of
+        if model_of is None:
+            return command
+        models = {model for process in processes if (model := model_of(process.title))}
+        return replace(command, model=models.pop() if len(models) == 1 else None)
+
     def _described(self, members: Sequence[Process]) -> Iterator[ServerProcess]:
         """Those that still are what the table says, with the titles they have now."""
         for process in members[:MAX_PROCESSES]:
@@ -178,7 +187,7 @@ class HostDiscovery:
 
     def _facts_of(self, root: _Candidate, command: ServerCommand) -> _Facts:
         """Version and model, looked up once; a model that was not there again, since it may be downloading."""
-        key = (root.process.pid, root.process.started_ticks)
+        key = (root.process.pid, root.process.started_ticks, command.model)
         known = self._facts.get(key)
         if known is not None and known.model.note is None:
             return known

@@ -58,7 +58,10 @@ class SimulatedDiscovery:
             command = engine.read(root.title.split(" "), self._read)
             if command is None:
                 continue
-            model = self._state_path.parent / command.model if command.model else None
+            titles = (process.title for process in tree.processes)
+            held = {one for title in titles if engine.model_of and (one := engine.model_of(title))}
+            named = held.pop() if len(held) == 1 else command.model
+            model = self._state_path.parent / named if named else None
             return FoundServer(
                 engine=name,
                 tree=tree,
