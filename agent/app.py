@@ -60,6 +60,7 @@ class Agent:
             memory_interval_seconds=settings.intervals.memory,
             clock=time.monotonic,
             wall=time.time,
+            web_problem=lambda: web.problem if web is not None else None,
         )
         self.poller = Poller(
             self.board,

@@ -57,6 +57,7 @@ class Board:
     """Owns the state between ticks; readers only ever see ``published``, swapped in one assignment.
 
     ``clock`` is monotonic, ``wall`` seconds since the epoch, ``memory_interval_seconds`` the pace of device passes.
+    ``web_problem`` says why the files of the web config are not in force as they are, None when they are.
     """
 
     def __init__(
@@ -66,12 +67,14 @@ class Board:
         memory_interval_seconds: float,
         clock: Callable[[], float],
         wall: Callable[[], float],
+        web_problem: Callable[[], str | None] = lambda: None,
     ) -> None:
         self.watches = watches
         self.health = Health()
         self.memory_interval_seconds = memory_interval_seconds
         self._clock = clock
         self._wall = wall
+        self._web_problem = web_problem
         self._node: NodeReading | None = None
         self._used: dict[str, tuple[int, Peaks]] = {}  # with the total that they are of
         self._hardware = Hardware()
@@ -205,6 +208,7 @@ class Board:
             servers=tuple(server_record(view, seated=seated, gpus=gpus, now=now) for view in views.values()),
             collectors=self.health.records(now),
             reload=self._reload,
+            web_config_current=self._web_problem() is None,
         )
 
     def _extremes(self, device: DeviceReading, now: float) -> DeviceExtremes | None:

@@ -66,6 +66,7 @@ def _samples(snapshot: Snapshot) -> Iterator[Sample]:
         yield "settings_last_reload_success", {}, snapshot.reload.success
         if snapshot.reload.at is not None:
             yield "settings_last_reload_timestamp_seconds", {}, snapshot.reload.at
+    yield "web_config_current", {}, snapshot.web_config_current
     for device in snapshot.devices:
         yield from _device(device)
     for health in {device.health.gpu: device.health for device in snapshot.devices if device.health}.values():

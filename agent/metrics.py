@@ -75,6 +75,7 @@ CATALOGUE: tuple[Metric, ...] = (
     _counter("server_restarts_total", "server", "Restarts of the server seen by this agent."),
     _gauge("settings_last_reload_success", "", "1 if the last reload of the settings succeeded, else 0."),
     _gauge("settings_last_reload_timestamp_seconds", "", "Last successful (re)load of the settings, since the epoch."),
+    _gauge("web_config_current", "", "1 if the web config is in force as its files are now, else 0."),
     _gauge("collector_success", "collector target", "1 if the source's last collection succeeded, else 0."),
     _gauge("collector_duration_seconds", "collector target", "How long the source's last collection took."),
     _gauge("collector_last_success_timestamp_seconds", "collector target", "Last success, seconds since the epoch."),

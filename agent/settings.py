@@ -200,7 +200,7 @@ def check_server(server: ServerSettings, place: str) -> Arguments:
         raise InputError(f"{place}.url: expected a base URL such as http://127.0.0.1:8000, got {shown(server.url)}")
     if server.engine not in ENGINES:
         raise InputError(f"{place}.engine: expected one of {', '.join(ENGINES)}, got {shown(server.engine)}")
-    for path, key in ((server.model, "model"), (server.api_key_file, "api_key_file")):
+    for path, key in ((server.model, "model"), (server.api_key_file, "api_key_file"), (server.log, "log")):
         _check_path(path, f"{place}.{key}")
     if not server.label.isprintable() or len(server.label) > MAX_NAME:
         raise InputError(
@@ -237,7 +237,14 @@ def parse_listen(text: str, *, where: str) -> tuple[str, int]:
     """
     host, colon, port = text.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
-    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535 or (":" in host and not bracketed):
+    if (
+        not colon
+        or not port.isascii()
+        or not port.isdigit()
+        or len(port) > 5
+        or int(port) > 65535
+        or (":" in host and not bracketed)
+    ):
         raise InputError(f"{where}: expected HOST:PORT with a port of 0 to 65535, got {shown(text)}")
     if not is_host(host):
         raise InputError(f"{where}: expected an address or a name of this host, got {shown(host)}")

@@ -228,3 +228,4 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     servers: tuple[Server, ...] = ()
     collectors: tuple[Collector, ...] = ()
     reload: Reload | None = None
+    web_config_current: bool = True  # in force as its files are now

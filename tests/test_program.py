@@ -170,7 +170,7 @@ def test_print_settings_and_json_log(node: Node, tmp_path: Path) -> None:
 
 
 def test_tls_and_basic_auth_by_web_config(node: Node, tmp_path: Path) -> None:
-    """The announced URL is https, and without the password there is no answer."""
+    """The announced URL is https, and without the password there is no answer, nor once the file is emptied."""
     tls = Path(__file__).parent / "fixtures" / "tls"
     hashed = bcrypt.hashpw(b"secret", bcrypt.gensalt(4)).decode()
     (tmp_path / "web.yml").write_text(
@@ -184,9 +184,13 @@ def test_tls_and_basic_auth_by_web_config(node: Node, tmp_path: Path) -> None:
         url = program.base.replace("127.0.0.1", "localhost") + "/metrics"
         refused = httpx.get(url, verify=verify)
         answered = httpx.get(url, verify=verify, auth=("prometheus", "secret"))
+        (tmp_path / "web.yml").write_text("")
+        kept_out = "vramscope_web_config_current 0"
+        program.until(lambda: kept_out in httpx.get(url, verify=verify, auth=("prometheus", "secret")).text)
+        still = httpx.get(url, verify=verify)
 
     assert program.base.startswith("https://")
-    assert (refused.status_code, answered.status_code) == (401, 200)
+    assert (refused.status_code, answered.status_code, still.status_code) == (401, 200, 401)
 
 
 def test_no_descriptor_left_for_a_connection(node: Node) -> None:

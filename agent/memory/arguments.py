@@ -96,7 +96,7 @@ def from_flags(flags: Mapping[str, object], *, engine: str) -> Arguments:
         if field is None:
             close = difflib.get_close_matches(_plain(flag), flag_names, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(sorted(flag_names))}"
-            raise ValueError(f"unknown argument {flag!r}; {hint}")
+            raise ValueError(f"unknown argument {shown(flag)}; {hint}")
         if field in values:
             raise ValueError(f"arguments {written[field]!r} and {flag!r} are the same; keep one")
         values[field], written[field] = _converted(flag, field, value), flag

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent.errors import InputError
+from agent.memory.units import shown
 from agent.settings import (
     DEFAULT_LISTEN,
     Intervals,
@@ -123,6 +124,7 @@ MISTAKES = {
         "s.yml: not valid YAML: line 1, column 29: key 'memory' stands twice; keep one"
     ),
     "&a {listen: *a}": "s.yml: not valid YAML: line 1, column 1: an alias stands inside what it names",
+    "servers: [{url: http://x, log: ''}]": "s.yml: servers[0].log: expected the path of a file, got ''",
     "web_config_file: ''": "s.yml: web_config_file: expected the path of a file, got ''",
     'web_config_file: "/x\\0y"': "s.yml: web_config_file: expected the path of a file, got '/x\\x00y'",
     "servers: [{url: http://x, model: ''}]": "s.yml: servers[0].model: expected the path of a file, got ''",
@@ -252,13 +254,13 @@ def test_listen_forms(text: str, expected: tuple[str, int]) -> None:
     assert parse_listen(text, where="listen") == expected
 
 
-@pytest.mark.parametrize("text", ["::1:80", "host", "host:", "host:-1", "host:٣", "host:1x"])
+@pytest.mark.parametrize("text", ["::1:80", "host", "host:", "host:-1", "host:٣", "host:1x", "host:" + "9" * 5000])
 def test_listen_mistakes(text: str) -> None:
     """Anything else is one sentence with what was got."""
     with pytest.raises(InputError) as caught:
         parse_listen(text, where="--listen")
 
-    assert caught.value.message == f"--listen: expected HOST:PORT with a port of 0 to 65535, got {text!r}"
+    assert caught.value.message == f"--listen: expected HOST:PORT with a port of 0 to 65535, got {shown(text)}"
 
 
 def test_api_key_comes_from_its_file(tmp_path: Path) -> None:
