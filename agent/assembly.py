@@ -1,7 +1,7 @@
 """From the latest readings to the records of a snapshot: a device's closed sum, budget beside live. Pure."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import get_args
+from typing import TypeVar, get_args
 
 from msgspec import Struct, structs
 
@@ -32,6 +32,8 @@ from agent.snapshot import (
     Server,
 )
 from collectors.readings import DeviceReading, FailureKind, LogReading, NodeReading, PoolReading, ReplicaReading
+
+Number = TypeVar("Number", int, float)
 
 
 class DeviceExtremes(Struct, frozen=True, kw_only=True):
@@ -212,9 +214,10 @@ def _log(log: LogReading, now: float) -> Log:
     )
 
 
-def _sum(values: Iterable[int | None]) -> int | None:
-    known = list(values)
-    return sum(value for value in known if value is not None) if known and None not in known else None
+def _sum(values: Iterable[Number | None]) -> Number | None:
+    given = list(values)
+    known = [value for value in given if value is not None]
+    return sum(known[1:], known[0]) if known and len(known) == len(given) else None
 
 
 def _max_model_len(budget: Budget | None) -> int | None:

@@ -131,13 +131,16 @@ class Requests(Struct, frozen=True, kw_only=True):
 
 
 class Counters(Struct, frozen=True, kw_only=True):
-    """Since the engine's start; None is not exported by the engine."""
+    """Since the engine's start; None is not exported by the engine. ``refusals``: since they are watched for."""
 
     preemptions: int | None
     prompt_tokens: int | None
     generation_tokens: int | None
     prefix_hit_tokens: int | None = None
     prefix_query_tokens: int | None = None
+    refusals: int | None = None
+    first_tokens: int | None = None
+    first_token_seconds: float | None = None
 
 
 class Replica(Struct, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ const STATES = ["down", "loading", "sleeping", "serving"]; // the gravest first
 const COUNTS = {
   running: "Requests that are being computed", waiting: "Requests that wait for their turn",
   preemptions: "Requests that lost their KV cache to others and began anew, since the engine's start",
+  refusals: "Requests seen to fail for want of KV",
 };
 
 /** Servers with the gravest state first. */
@@ -101,5 +102,6 @@ function load(server) {
   return h("dl", { class: "load" },
     figure("running", server.requests.running),
     figure("waiting", server.requests.waiting),
-    figure("preemptions", server.counters.preemptions));
+    figure("preemptions", server.counters.preemptions),
+    server.counters.refusals !== null && figure("refusals", server.counters.refusals));
 }

@@ -13,6 +13,8 @@ Field = Literal[
     "prefix_hits",
     "prefix_queries_old",
     "prefix_hits_old",
+    "first_tokens",
+    "first_token_seconds",
     "created_at",
 ]
 
@@ -28,6 +30,8 @@ NAMES: dict[Field, tuple[str, ...]] = {
     "prefix_hits": ("prefix_cache_hits_total",),
     "prefix_queries_old": ("gpu_prefix_cache_queries_total",),
     "prefix_hits_old": ("gpu_prefix_cache_hits_total",),
+    "first_tokens": ("time_to_first_token_seconds_count",),
+    "first_token_seconds": ("time_to_first_token_seconds_sum",),
     "created_at": ("prompt_tokens_created",),
 }
 

@@ -173,6 +173,8 @@ def _replica(page: Page, replica: str, version: str | None) -> ReplicaReading:
         generation_tokens=count("generation_tokens"),
         prefix_hit_tokens=hits,
         prefix_query_tokens=queries,
+        first_tokens=count("first_tokens"),
+        first_token_seconds=page.values["first_token_seconds"].get(replica),
     )
 
 

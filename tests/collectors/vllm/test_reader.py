@@ -93,6 +93,8 @@ def test_a_recorded_server_is_read_whole() -> None:
             generation_tokens=4196,
             prefix_hit_tokens=0,
             prefix_query_tokens=384,
+            first_tokens=6,
+            first_token_seconds=1.4527504444122314,
         ),
     )
     assert reading.notes == ()
