@@ -49,7 +49,7 @@ def look(
             contested.add(port)
     believed = tuple(one for one in found if not _pretends(one, contested))
     roots = [tree.processes[0] for tree in (*trees.values(), *(one.tree for one in believed)) if tree is not None]
-    places = {root.pid: homes.of(root) for root in roots} if homes else {}
+    places = homes.of(roots) if homes else {}
     return Look(found=believed, trees=trees, faults=faults, homes=places)
 
 

@@ -7,7 +7,8 @@ the file it writes to whatever that is called by now.
 
 import contextlib
 import stat
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -41,10 +42,20 @@ class Homes:
         self._pods = host / "var/log/pods"
         self._containers = host / "var/log/containers"
 
-    def of(self, process: ServerProcess) -> Home:
-        """What can be seen; never raises."""
-        container = self._container(process.pid)
-        logs = tuple(map(str, self._outputs(process.pid)))
+    def of(self, processes: Iterable[ServerProcess]) -> dict[int, Home]:
+        """What can be seen of the first processes of servers, by pid; never raises.
+
+        A file that two of them write to is not taken for the log of either.
+        """
+        outputs = {process.pid: self._outputs(process.pid) for process in processes}
+        writers = Counter(file for files in outputs.values() for file in files)
+        return {
+            pid: self._home(pid, tuple(str(path) for file, path in files.items() if writers[file] == 1))
+            for pid, files in outputs.items()
+        }
+
+    def _home(self, pid: int, logs: tuple[str, ...]) -> Home:
+        container = self._container(pid)
         if container is None:
             return Home(logs=logs)
         pod_log = self._pod_log(container)
@@ -64,17 +75,16 @@ class Homes:
         except OSError:
             return None
 
-    def _outputs(self, pid: int) -> Iterator[Path]:
-        """Standard output and error as far as they are regular files, each file once."""
-        seen = set()
+    def _outputs(self, pid: int) -> dict[tuple[int, int], Path]:
+        """Standard output and error as far as they are regular files, by device and inode."""
+        found: dict[tuple[int, int], Path] = {}
         for number in (1, 2):
             path = self._proc / str(pid) / "fd" / str(number)
             with contextlib.suppress(OSError):
                 status = path.stat()
-                key = (status.st_dev, status.st_ino)
-                if stat.S_ISREG(status.st_mode) and key not in seen:
-                    seen.add(key)
-                    yield path
+                if stat.S_ISREG(status.st_mode):
+                    found.setdefault((status.st_dev, status.st_ino), path)
+        return found
 
     def _pod_names(self, container: Container) -> Container:
         """By the container's own log file, else by the folder of its pod."""

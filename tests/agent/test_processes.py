@@ -1,7 +1,10 @@
 """One look at the process table: what discovery found, and who listens on the ports that it did not."""
 
+from pathlib import Path
+
 from agent.processes import look
 from collectors.errors import Refused
+from collectors.home import Homes
 from collectors.readings import FoundServer, ProcessTree, ServerProcess
 
 
@@ -70,3 +73,18 @@ def test_the_same_port_in_another_network_is_another_port() -> None:
     seen = look(Table({}), Found(found(1, 8000, listening=True, network_pid=1)), {"chat": 8000})
 
     assert (len(seen.found), seen.trees) == (1, {"chat": None})
+
+
+def test_the_home_of_every_server_is_looked_up(tmp_path: Path) -> None:
+    """Of its first process, whether it was found or holds the port of a configured one."""
+    for pid in (1, 5):
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "cgroup").write_text(f"0::/system.slice/vllm-{pid}.service\n")
+    homes = Homes(proc=tmp_path, host=tmp_path)
+
+    seen = look(Table({8001: 5}), Found(found(1, 8000, listening=True)), {"code": 8001}, homes=homes)
+
+    assert {pid: home.container and home.container.unit for pid, home in seen.homes.items()} == {
+        1: "vllm-1.service",
+        5: "vllm-5.service",
+    }

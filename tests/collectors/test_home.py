@@ -33,7 +33,7 @@ class Host:
         return path
 
     def home(self) -> Home:
-        return Homes(proc=self.folder / "proc", host=self.folder).of(PROCESS)
+        return Homes(proc=self.folder / "proc", host=self.folder).of([PROCESS])[7]
 
 
 def test_output_that_goes_to_files(tmp_path: Path) -> None:
@@ -53,6 +53,20 @@ def test_output_that_goes_to_files(tmp_path: Path) -> None:
         (host.process / "fd" / str(number)).unlink()
         (host.process / "fd" / str(number)).symlink_to(target)
     assert host.home().logs == ()
+
+
+def test_a_file_that_two_servers_write_to_is_the_log_of_neither(tmp_path: Path) -> None:
+    """Nobody could say whose lines they are; a file of its own stays."""
+    host = Host(tmp_path, "0::/\n")
+    shared, own = host.write("all.log"), host.write("errors.log")
+    (tmp_path / "proc" / "8" / "fd").mkdir(parents=True)
+    for link, target in (("7/fd/1", shared), ("8/fd/1", shared), ("7/fd/2", own)):
+        (tmp_path / "proc" / link).symlink_to(target)
+    other = ServerProcess(pid=8, started_at=1.0, title="vllm serve n")
+
+    homes = Homes(proc=tmp_path / "proc", host=tmp_path).of([PROCESS, other])
+
+    assert homes == {7: Home(logs=(str(host.process / "fd" / "2"),)), 8: Home()}
 
 
 def test_a_pod_by_its_folder(tmp_path: Path) -> None:
@@ -129,7 +143,8 @@ def test_a_real_process_and_the_file_it_writes_to(tmp_path: Path) -> None:
         )
     assert process.stdin is not None
     try:
-        logs = [Path(name) for name in Homes().of(ServerProcess(pid=process.pid, started_at=1.0, title="x")).logs]
+        server = ServerProcess(pid=process.pid, started_at=1.0, title="x")
+        logs = [Path(name) for name in Homes().of([server])[process.pid].logs]
         assert logs == [Path(f"/proc/{process.pid}/fd/1")]
         following = LogReader(FORMAT, clock=lambda: 1.0)
         for number in (1, 2):
