@@ -85,10 +85,10 @@ GONE = "killed"
 PROCESSES = ("stopped", GONE, "restarted")
 CALM = "calm"
 OF_ITS_PROCESSES = {
-    *("server_state", "server_info", "server_device_info", "server_restarts_total", "server_oom_events_total"),
+    *("server_state", "server_info", "server_device_info", "server_restarts_total"),
     *(f"memory_{what}" for what in ("bytes", "evidence_info", "overattributed_bytes")),
 }
-"""Series that rest on the driver, the process table and logs: they stay while the processes live."""
+"""Series that rest on the driver and the process table: they stay while the processes live."""
 
 
 class Story(Struct, frozen=True, kw_only=True):
@@ -119,8 +119,8 @@ def settled(text: str, here: Collection[str], servers: Collection[str]) -> str:
 
 
 def series(text: str, server: str) -> set[str]:
-    """Names of the samples that carry this server's label."""
-    return set(re.findall(rf'^vramscope_(\w+){{[^}}]*server="{server}"', text, re.M))
+    """Names of the samples that carry this server's label, but for those of its log, which is there or not."""
+    return set(re.findall(rf'^vramscope_(\w+){{[^}}]*server="{server}"', text, re.M)) - {"server_oom_events_total"}
 
 
 def sample(text: str, name: str, label: str) -> float | None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from agent.memory.checkpoint import Checkpoint
+from agent.memory.checkpoint import Checkpoint, Loads
 from agent.memory.matrices import Matrix, Shard, padded, share
 from agent.memory.parameters import Blueprint
 from agent.memory.quantization import Quantization
@@ -32,17 +32,19 @@ class Account(Struct, frozen=True, kw_only=True):
     tied: bool
     first: Share
     mtp: Share | None = None  # where it is loaded
+    embedded: bool = True  # whether an embedding that is no head is held too
 
     @property
     def whole(self) -> int:
-        tables = self.table.whole * (1 if self.tied else 2)
+        tables = self.table.whole * (2 if self.embedded and not self.tied else 1)
         return sum(layer.whole for layer in self.layers) + tables + self.first.whole + self.last.whole
 
     def stages(self, layers: Sequence[int], checkpoint: Checkpoint | None = None, *, tp: int = 1) -> list[int]:
         """Bytes per stage of ``layers`` layers; of the checkpoint's parts when it has them, else by arithmetic."""
         if checkpoint is None or checkpoint.layers is None:
             sizes = [part.rank for part in self.layers]
-            table = head = self.table.rank
+            table = self.table.rank if self.embedded or self.tied else 0
+            head = self.table.rank
             last, mtp = self.last.rank, self.mtp.rank if self.mtp else 0
             first = self.first.rank
         else:
@@ -60,11 +62,16 @@ class Account(Struct, frozen=True, kw_only=True):
 
 
 def account_for(
-    blueprint: Blueprint, *, element_bytes: int, quantization: Quantization | None, shard: Shard, mtp: bool = False
+    blueprint: Blueprint,
+    *,
+    element_bytes: int,
+    quantization: Quantization | None,
+    shard: Shard,
+    loads: Loads = Loads(),  # noqa: B008 a frozen value
 ) -> Account:
     """The account of a model whose unquantised weights have ``element_bytes`` each, for one rank of ``shard``.
 
-    ``mtp``: with its multi-token-prediction layers.
+    ``loads``: whether with its multi-token-prediction layers, and with an embedding that is no head.
     """
     scale = _Scale(element_bytes, quantization)
     by_layer = quantization is not None and quantization.plain.by_layer
@@ -80,7 +87,8 @@ def account_for(
         first=scale.share(blueprint.first, 0, shard),
         last=scale.share(blueprint.last, 0, shard),
         tied=blueprint.tied,
-        mtp=scale.share(blueprint.mtp, len(blueprint.layers), shard) if mtp and blueprint.mtp else None,
+        mtp=scale.share(blueprint.mtp, len(blueprint.layers), shard) if loads.mtp and blueprint.mtp else None,
+        embedded=loads.embedding,
     )
 
 

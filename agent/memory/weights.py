@@ -65,7 +65,7 @@ def weigh(
     if shape.blueprint is None or problem:
         return _without_arithmetic(checkpoint, shard, stages, parameters, notes, problem or _no_blueprint(shape))
     account = account_for(
-        shape.blueprint, element_bytes=DTYPE_BYTES[dtype], quantization=held_as, shard=shard, mtp=loads.mtp
+        shape.blueprint, element_bytes=DTYPE_BYTES[dtype], quantization=held_as, shard=shard, loads=loads
     )
     notes += _unmodelled(shape, checkpoint, loads)
     return _with_arithmetic(account, checkpoint, shard, stages, parameters, notes)
