@@ -1,4 +1,4 @@
-"""Runs inside llama.cpp's environment under the name and the flags of its own program: see ``real_llama_server``."""
+"""Runs inside llama.cpp's environment under the name and the flags of its own program, ``llama-server``."""
 
 import argparse
 import signal

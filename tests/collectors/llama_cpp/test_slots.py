@@ -101,6 +101,15 @@ def test_a_cache_that_ran_full_is_seen() -> None:
     assert refused(busy, after) == 4
 
 
+def test_so_does_a_newer_build_show_it() -> None:
+    """As b11549 was seen to: 2,041 of 2,048 cells in use, half a second later two slots with requests that waited."""
+    before = [Slot(n_ctx=2048, is_processing=True, id_task=task, n_prompt_tokens=510) for task in (9, 5, 4, 2)]
+    after = [Slot(n_ctx=2048, is_processing=True, id_task=task, n_prompt_tokens=65) for task in (8, 10)]
+    after += [Slot(n_ctx=2048, is_processing=False, id_task=task, n_prompt_tokens=0) for task in (4, 2)]
+
+    assert refused(before, after) == 4
+
+
 ENDED = replace(BUSY, is_processing=False)
 EMPTIED = replace(ENDED, n_prompt_tokens=0)
 
