@@ -31,7 +31,15 @@ from agent.snapshot import (
     Requests,
     Server,
 )
-from collectors.readings import DeviceReading, FailureKind, LogReading, NodeReading, PoolReading, ReplicaReading
+from collectors.readings import (
+    DeviceReading,
+    FailureKind,
+    LogReading,
+    NodeReading,
+    PoolReading,
+    ReplicaReading,
+    ServerReading,
+)
 
 Number = TypeVar("Number", int, float)
 
@@ -168,7 +176,7 @@ def server_record(server: ServerView, *, seated: Sequence[Seat], gpus: Mapping[s
         url=server.url,
         model=serving.model if serving else None,
         state=server.state,
-        age_seconds=max(0.0, now - reading.at) if reading else None,
+        age_seconds=_age(reading, now) if reading else None,
         started_at=serving.started_at if serving else None,
         restarts=server.restarts,
         configured=server.configured,
@@ -197,6 +205,11 @@ def server_record(server: ServerView, *, seated: Sequence[Seat], gpus: Mapping[s
         max_request_bytes=one.request_bytes if one else None,
         notes=(*(serving.notes if serving else ()), *(budget.unknown if budget else ()), *server.notes),
     )
+
+
+def _age(reading: ServerReading, now: float) -> float:
+    """Of its figures, which an engine may renew more seldom than they are read."""
+    return max(0.0, now - (reading.at if reading.figures_at is None else reading.figures_at))
 
 
 def _log(log: LogReading, now: float) -> Log:

@@ -175,7 +175,8 @@ class PoolReading(Struct, frozen=True, kw_only=True):
 
     ``used`` is held by live requests. An engine that tells reusable from empty room gives ``cached`` and ``free``; one
     that does not gives ``available`` (their sum). ``blocks`` includes blocks the engine keeps for itself. The tokens of
-    a ``state`` pool are states. ``pool_bytes`` is what the engine says of one rank's whole pool.
+    a ``state`` pool are states. ``pool_bytes`` is what the engine says of one rank's whole pool. ``reserved_tokens``:
+    set aside for the longest that live requests may become, by an engine that does not tell how much is written.
     """
 
     replica: str
@@ -191,6 +192,7 @@ class PoolReading(Struct, frozen=True, kw_only=True):
     block_size_tokens: int | None = None
     capacity_is_estimate: bool = False
     pool_bytes: int | None = None
+    reserved_tokens: int | None = None
 
 
 class ReplicaReading(Struct, frozen=True, kw_only=True):
@@ -228,9 +230,12 @@ class ServerReading(Struct, frozen=True, kw_only=True):
     """What a server's endpoints said at one moment. ``arguments`` uses the names of ``agent.memory.arguments``.
 
     ``layers_on_devices``: where the engine keeps others in host memory; the head counts as a layer.
+    ``figures_at``: from when its figures are, where the engine renews them more seldom than they are read; None: now,
+    or not known, which a note says.
     """
 
     at: float
+    figures_at: float | None = None
     engine: str
     state: ServerState
     version: str | None = None

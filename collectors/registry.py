@@ -7,18 +7,27 @@ from msgspec import Struct
 
 from collectors.discovery.command import ReadCommand, Value
 from collectors.engine_logs import sglang as sglang_log
+from collectors.engine_logs import tensorrt_llm as tensorrt_llm_log
 from collectors.engine_logs import vllm as vllm_log
 from collectors.engine_logs.llama_cpp import LLAMA_CPP, OLLAMA
 from collectors.engine_logs.shapes import LogFormat
 from collectors.http_text import Endpoint
 from collectors.llama_cpp import command as llama_cpp_command
 from collectors.llama_cpp import reader as llama_cpp
+from collectors.lmdeploy import command as lmdeploy_command
+from collectors.lmdeploy import reader as lmdeploy
 from collectors.ollama import command as ollama_command
 from collectors.ollama import reader as ollama
 from collectors.readings import RankTitle, ServerReading
 from collectors.sglang import command as sglang_command
 from collectors.sglang import reader as sglang
 from collectors.sglang.titles import rank_of as sglang_rank_of
+from collectors.tensorrt_llm import command as tensorrt_llm_command
+from collectors.tensorrt_llm import reader as tensorrt_llm
+from collectors.tgi import command as tgi_command
+from collectors.tgi import reader as tgi
+from collectors.triton import command as triton_command
+from collectors.triton import reader as triton
 from collectors.vllm import command as vllm_command
 from collectors.vllm import reader as vllm
 from collectors.vllm.titles import rank_of as vllm_rank_of
@@ -109,6 +118,36 @@ ENGINES: dict[str, Engine] = {
         rank_of=no_rank,
         command=ollama_command.COMMAND,
         log=OLLAMA,
+        is_one_process=True,
+    ),
+    "tensorrt_llm": Engine(
+        name="tensorrt_llm",
+        paths=tensorrt_llm.PATHS,
+        open=plain(tensorrt_llm.TensorRtLlmReader),
+        rank_of=no_rank,
+        command=tensorrt_llm_command.COMMAND,
+        log=tensorrt_llm_log.FORMAT,
+    ),
+    "triton": Engine(
+        name="triton",
+        paths=triton.PATHS,
+        open=plain(triton.TritonReader),
+        rank_of=no_rank,
+        command=triton_command.COMMAND,
+    ),
+    "tgi": Engine(
+        name="tgi",
+        paths=tgi.PATHS,
+        open=plain(tgi.TgiReader),
+        rank_of=no_rank,
+        command=tgi_command.COMMAND,
+    ),
+    "lmdeploy": Engine(
+        name="lmdeploy",
+        paths=lmdeploy.PATHS,
+        open=plain(lmdeploy.LmdeployReader),
+        rank_of=no_rank,
+        command=lmdeploy_command.COMMAND,
         is_one_process=True,
     ),
 }

@@ -1,0 +1,1 @@
+"""Triton Inference Server with the TensorRT-LLM backend."""
