@@ -45,10 +45,11 @@ class Homes:
     def of(self, processes: Iterable[ServerProcess]) -> dict[int, Home]:
         """What can be seen of the first processes of servers, by pid; never raises.
 
-        A file that two of them write to is not taken for the log of either.
+        A file that two servers write to is not taken for the log of either, also where they share the process.
         """
-        outputs = {process.pid: self._outputs(process.pid) for process in processes}
-        writers = Counter(file for files in outputs.values() for file in files)
+        servers = [process.pid for process in processes]
+        outputs = {pid: self._outputs(pid) for pid in servers}
+        writers = Counter(file for pid in servers for file in outputs[pid])
         return {
             pid: self._home(pid, tuple(str(path) for file, path in files.items() if writers[file] == 1))
             for pid, files in outputs.items()

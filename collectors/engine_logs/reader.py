@@ -39,10 +39,13 @@ class LogReader:
             return self._parser.reading(at) if paths else None
 
     def close(self) -> None:
-        """Let go of the files."""
-        with self._reading:
-            while self._tails:
-                self._tails.popitem()[1].close()
+        """Let go of the files, unless a reader that hung is at them."""
+        if self._reading.acquire(blocking=False):
+            try:
+                while self._tails:
+                    self._tails.popitem()[1].close()
+            finally:
+                self._reading.release()
 
     def _follow(self, path: Path, at: float) -> CollectorError | None:
         tail = self._tails.setdefault(path, Tail(path, starts=self._format.starts))

@@ -67,6 +67,7 @@ def test_a_file_that_two_servers_write_to_is_the_log_of_neither(tmp_path: Path) 
     homes = Homes(proc=tmp_path / "proc", host=tmp_path).of([PROCESS, other])
 
     assert homes == {7: Home(logs=(str(host.process / "fd" / "2"),)), 8: Home()}
+    assert Homes(proc=tmp_path / "proc", host=tmp_path).of([PROCESS, PROCESS]) == {7: Home()}
 
 
 def test_a_pod_by_its_folder(tmp_path: Path) -> None:
