@@ -229,9 +229,7 @@ class Fleet:
         self.watches[:] = [watch for watch in self.watches if watch.facts.name != name]
         self.sources.pop(name, None)
         self._specs.pop(name, None)
-        log = self._logs.pop(name, None)
-        if log is not None:
-            log.close()
+        self._logs.pop(name, None)
         self._seen_at.pop(name, None)
 
     def _by_name(self) -> dict[str, ServerWatch]:

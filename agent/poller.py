@@ -166,7 +166,6 @@ class Poller:
     async def _log(self, watch: ServerWatch, log: LogReader) -> None:
         async for _ in self._beats(lambda: self._intervals.endpoints):
             if not watch.log_paths:
-                log.close()
                 self._board.lost_log(watch)
                 continue
             async with self._threaded("log", watch.facts.name, partial(log.read, watch.log_paths)) as outcome:

@@ -30,22 +30,12 @@ class LogReader:
             Unreadable: one is no regular file.
         """
         with self._reading:
-            for path in [path for path in self._tails if path not in paths]:
-                self._tails.pop(path).close()
+            self._tails = {path: tail for path, tail in self._tails.items() if path in paths}
             at = self._clock()
             problems = [problem for path in paths if (problem := self._follow(path, at)) is not None]
             if problems and len(problems) == len(paths):
                 raise problems[0]
             return self._parser.reading(at) if paths else None
-
-    def close(self) -> None:
-        """Let go of the files, unless a reader that hung is at them."""
-        if self._reading.acquire(blocking=False):
-            try:
-                while self._tails:
-                    self._tails.popitem()[1].close()
-            finally:
-                self._reading.release()
 
     def _follow(self, path: Path, at: float) -> CollectorError | None:
         tail = self._tails.setdefault(path, Tail(path, starts=self._format.starts))

@@ -4,10 +4,12 @@ A file that was renamed away is read to its end before the one that took its nam
 (``copytruncate``) from its new beginning. Only regular files are read, and never beyond the size they have.
 """
 
+import contextlib
 import errno
 import os
 import stat
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 CHUNK_BYTES = 256 * 1024
@@ -16,63 +18,49 @@ BACK_BYTES = 32 * 2**20
 RECENT_BYTES = 2**20
 """What is read of the end of a file in which no start is found there."""
 MAX_LINE_BYTES = 4096
+MAX_SIBLINGS = 4096
 
 
 class Tail:
-    """One path. ``starts``: marks of lines, from the newest of which on the file is read at first."""
+    """One path; no file is kept open between two reads. ``starts``: marks of lines, from the newest of which on the
+    file is read at first."""
 
     def __init__(self, path: Path, *, starts: tuple[bytes, ...]) -> None:
         self.path = path
         self._starts = starts
-        self._descriptor: int | None = None
         self._identity: tuple[int, int] | None = None
         self._position = 0
         self._rest = b""
 
-    def close(self) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-        self._descriptor = None
-        self._rest = b""
-
     def read(self) -> Iterator[bytes]:
         """Blocks of whole lines that are new. Raises: OSError."""
-        if self._descriptor is None:
-            self._open(at_newest=self._identity is None)
-        yield from self._appended()
-        if self._was_replaced():
-            yield from self._appended()  # what was written to the old one meanwhile
-            yield from self._last_line()
-            self.close()
-            self._open(at_newest=False)
-            yield from self._appended()
+        with _opened(self.path) as (descriptor, status):
+            identity = (status.st_dev, status.st_ino)
+            if self._identity is None:
+                self._position = _newest(descriptor, status.st_size, self._starts)
+            elif self._identity != identity:
+                yield from self._left_behind()
+            self._identity = identity
+            yield from self._appended(descriptor)
 
-    def _open(self, *, at_newest: bool) -> None:
-        descriptor = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            os.close(descriptor)
-            raise OSError(errno.EINVAL, "not a regular file", str(self.path))
-        self._descriptor = descriptor
-        self._identity = (status.st_dev, status.st_ino)
-        self._position = _newest(descriptor, status.st_size, self._starts) if at_newest else 0
+    def _left_behind(self) -> Iterator[bytes]:
+        """What was written to the file before it was renamed, if it is still beside the new one."""
+        renamed = _with_inode(self.path.parent, self._identity)
+        if renamed is not None:
+            with contextlib.suppress(OSError), _opened(renamed) as (descriptor, _):
+                yield from self._appended(descriptor)
+        if self._rest:
+            yield self._rest
+        self._position, self._rest = 0, b""
 
-    def _was_replaced(self) -> bool:
-        try:
-            status = self.path.stat()
-        except FileNotFoundError:
-            return False  # a new one may come
-        return (status.st_dev, status.st_ino) != self._identity
-
-    def _appended(self) -> Iterator[bytes]:
-        assert self._descriptor is not None
-        size = os.fstat(self._descriptor).st_size
+    def _appended(self, descriptor: int) -> Iterator[bytes]:
+        size = os.fstat(descriptor).st_size
         if size < self._position:
             self._position, self._rest = 0, b""
         if size - self._position > BACK_BYTES:  # it grows faster than it is read
             self._position, self._rest = size - BACK_BYTES, b""
         while self._position < size:
-            data = os.pread(self._descriptor, min(CHUNK_BYTES, size - self._position), self._position)
+            data = os.pread(descriptor, min(CHUNK_BYTES, size - self._position), self._position)
             if not data:
                 return
             self._position += len(data)
@@ -88,9 +76,28 @@ class Tail:
         if end:
             yield data[:end]
 
-    def _last_line(self) -> Iterator[bytes]:
-        if self._rest:
-            yield self._rest
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[tuple[int, os.stat_result]]:
+    """Descriptor and status of a regular file. Raises: OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        yield descriptor, status
+    finally:
+        os.close(descriptor)
+
+
+def _with_inode(folder: Path, identity: tuple[int, int] | None) -> Path | None:
+    """The file of a folder that has this device and inode."""
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in islice(entries, MAX_SIBLINGS):
+            if identity is not None and entry.inode() == identity[1]:
+                status = entry.stat()
+                return Path(entry.path) if (status.st_dev, status.st_ino) == identity else None
+    return None
 
 
 def _newest(descriptor: int, size: int, starts: tuple[bytes, ...]) -> int:
