@@ -95,7 +95,7 @@ def resolve(arguments: Arguments, shape: ModelShape, device: Device, *, draft: M
         pp=pp,
         dp=pick("dp", 1),
         stages=split_stages(pick.if_given("pp_layers", arguments.pp_layers), len(shape.layers), pp),
-        dtype=pick.unless_auto("dtype", shape.dtype or "float16", "checkpoint" if shape.dtype else "default"),
+        dtype=pick.unless_auto("dtype", *_checkpoint_dtype(shape)),
         quantization=pick.if_given("quantization", arguments.quantization),
         max_model_len=length,
         kv=mixed(k, v),
@@ -114,6 +114,11 @@ def resolve(arguments: Arguments, shape: ModelShape, device: Device, *, draft: M
         warnings=(*_warnings(settings, shape, pick, version_warning), *refused),
         unknown=tuple(_unknown(settings, shape)),
     )
+
+
+def _checkpoint_dtype(shape: ModelShape) -> tuple[str, Source]:
+    known = shape.dtype in ("bfloat16", "float16", "float32")
+    return (shape.dtype, "checkpoint") if known and shape.dtype is not None else ("float16", "default")
 
 
 def _caches(shape: ModelShape) -> list[Cache]:
