@@ -61,6 +61,7 @@ class Agent:
             clock=time.monotonic,
             wall=time.time,
             web_problem=lambda: web.problem if web is not None else None,
+            simulated=simulated_state is not None,
         )
         self.poller = Poller(
             self.board,

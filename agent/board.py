@@ -57,7 +57,8 @@ class Board:
     """Owns the state between ticks; readers only ever see ``published``, swapped in one assignment.
 
     ``clock`` is monotonic, ``wall`` seconds since the epoch, ``memory_interval_seconds`` the pace of device passes.
-    ``web_problem`` says why the files of the web config are not in force as they are, None when they are.
+    ``web_problem`` says why the files of the web config are not in force as they are, None when they are; ``simulated``
+    that what is handed in is of no real node.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class Board:
         clock: Callable[[], float],
         wall: Callable[[], float],
         web_problem: Callable[[], str | None] = lambda: None,
+        simulated: bool = False,
     ) -> None:
         self.watches = watches
         self.health = Health()
@@ -75,6 +77,7 @@ class Board:
         self._clock = clock
         self._wall = wall
         self._web_problem = web_problem
+        self._simulated = simulated
         self._node: NodeReading | None = None
         self._used: dict[str, tuple[int, Peaks]] = {}  # with the total that they are of
         self._hardware = Hardware()
@@ -209,6 +212,7 @@ class Board:
             collectors=self.health.records(now),
             reload=self._reload,
             web_config_current=self._web_problem() is None,
+            simulated=self._simulated,
         )
 
     def _extremes(self, device: DeviceReading, now: float) -> DeviceExtremes | None:

@@ -232,3 +232,4 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     collectors: tuple[Collector, ...] = ()
     reload: Reload | None = None
     web_config_current: bool = True  # in force as its files are now
+    simulated: bool = False  # its driver and processes are a demo's

@@ -14,6 +14,8 @@ GIB = 2**30
 def print_snapshot(snapshot: Snapshot, *, explain: bool, console: Console | None = None) -> None:
     """Print devices, servers and failing collectors; ``explain`` adds how each number is known."""
     console = console or Console(highlight=False)
+    if snapshot.simulated:
+        console.print("simulated node, not this host", style="bold")
     for device in snapshot.devices:
         console.print(f"gpu {device.gpu}  {device.name or ''}  {device.uuid}", style="bold", markup=False)
         if device.headroom_ratio is not None:

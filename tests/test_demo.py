@@ -38,6 +38,10 @@ def test_a_drawn_page_with_bars_and_a_pool_that_grows(demo: Program, tmp_path: P
             assert width == pytest.approx(whole * count / total, abs=0.5), name
         assert sum(width for _, _, width in drawn) == pytest.approx(whole, abs=0.5)
 
+        assert page.evaluate("document.getElementById('status').textContent").startswith(
+            "simulated node, not this host"
+        )
+
         used = "Number(document.querySelector('[data-component=kv_used]').dataset.bytes)"
         first = page.evaluate(used)
         page.wait_until(f"{used} > {first} + 2 ** 30", seconds=60)

@@ -60,6 +60,7 @@ export function status(fresh) {
   const states = tally(fresh.servers.map((server) => server.state));
   const failing = fresh.collectors.filter((one) => one.error).length;
   return h("p", { id: "status" },
+    fresh.simulated && h("span", { class: "bad" }, "simulated node, not this host"),
     h("span", {}, location.host),
     driver && h("span", {}, `driver ${driver}`),
     fresh.devices.length > DEVICE_CARDS && least && h("span", {},

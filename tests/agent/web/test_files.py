@@ -35,10 +35,10 @@ def test_scripts_never_parse_text_as_html_or_code(path: Path) -> None:
 
 
 def test_the_page_stays_small() -> None:
-    """All files together fit in 80 KiB, so that the page opens over a bad line."""
+    """All files together fit in 96 KiB, so that the page opens over a bad line."""
     assert (
         sum(path.stat().st_size for path in WEB.iterdir() if path.suffix in {".js", ".css", ".html", ".svg"})
-        <= 80 << 10
+        <= 96 << 10
     )
 
 
