@@ -271,6 +271,7 @@ def _pool(server: ServerView, pool: PoolReading) -> Pool:
         cached_tokens=pool.cached_tokens if counted else None,
         free_tokens=pool.free_tokens if counted else None,
         available_tokens=pool.available_tokens if counted else None,
+        reserved_tokens=pool.reserved_tokens,
         used_ratio=pool.used_ratio,
         pool_bytes=min(sizes, default=None),
         bytes_per_token=max(_slopes(pool, budgets), default=None),

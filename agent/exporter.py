@@ -217,7 +217,7 @@ def _pool(pool: Pool, labels: dict[str, str]) -> Iterator[Sample]:
     for metric, value in optional:
         if value is not None:
             yield metric, labels, value
-    for state in ("used", "cached", "free", "available"):
+    for state in ("used", "cached", "free", "available", "reserved"):
         tokens = getattr(pool, f"{state}_tokens")
         if tokens is not None:
             yield "kv_tokens", {**labels, "state": state}, tokens

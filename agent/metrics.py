@@ -60,7 +60,11 @@ CATALOGUE: tuple[Metric, ...] = (
     _gauge("kv_bytes_per_token", "server replica pool", "KV bytes of one further token of a request on one rank."),
     _gauge("kv_max_request_tokens", "server", "Longest request the server admits, in tokens."),
     _gauge("kv_max_request_bytes", "server", "KV bytes that one such request needs on one rank."),
-    _gauge("kv_tokens", "server replica pool state", "Tokens of the pool by state: used, cached, free, available."),
+    _gauge(
+        "kv_tokens",
+        "server replica pool state",
+        "Tokens of the pool by state: used, cached, free, available or reserved.",
+    ),
     _gauge("kv_used_ratio", "server replica pool", "Share of the pool held by live requests, 0-1."),
     _gauge("kv_growth_tokens_per_second", "server replica pool", "Net growth of used tokens over the last 3 minutes."),
     _gauge("fragmentation_ratio", "kind gpu server replica bound", "Share of memory lost to fragmentation, 0-1."),

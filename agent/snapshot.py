@@ -122,6 +122,7 @@ class Pool(Struct, frozen=True, kw_only=True):
     bytes_per_token: int | float | None
     block_size: int | None
     growth_tokens_per_second: float | None
+    reserved_tokens: int | None = None
     forecast: None = None
 
 

@@ -6,6 +6,8 @@ from typing import Protocol
 from msgspec import Struct
 
 from collectors.discovery.command import ReadCommand, Value
+from collectors.dynamo_trtllm import command as dynamo_trtllm_command
+from collectors.dynamo_trtllm import reader as dynamo_trtllm
 from collectors.engine_logs import sglang as sglang_log
 from collectors.engine_logs import tensorrt_llm as tensorrt_llm_log
 from collectors.engine_logs import vllm as vllm_log
@@ -16,12 +18,14 @@ from collectors.llama_cpp import command as llama_cpp_command
 from collectors.llama_cpp import reader as llama_cpp
 from collectors.lmdeploy import command as lmdeploy_command
 from collectors.lmdeploy import reader as lmdeploy
+from collectors.nim import reader as nim
 from collectors.ollama import command as ollama_command
 from collectors.ollama import reader as ollama
 from collectors.readings import RankTitle, ServerReading
 from collectors.sglang import command as sglang_command
 from collectors.sglang import reader as sglang
 from collectors.sglang.titles import rank_of as sglang_rank_of
+from collectors.support import Told
 from collectors.tensorrt_llm import command as tensorrt_llm_command
 from collectors.tensorrt_llm import reader as tensorrt_llm
 from collectors.tgi import command as tgi_command
@@ -68,10 +72,14 @@ class Engine(Struct, frozen=True, kw_only=True):
 
     ``paths``: the only ones ever requested; ``rank_of``: the rank a process title names; ``command``: how its servers
     are told among all processes; ``log``: what its log says. ``is_one_process``: one process holds all devices of a
-    server, with a part of the model on each.
+    server, with a part of the model on each. ``title``, ``versions``, ``tells`` and ``limits`` are for people.
     """
 
     name: str
+    title: str
+    versions: str
+    tells: frozenset[Told]
+    limits: str = ""
     paths: frozenset[str]
     open: Opener
     rank_of: Callable[[str], RankTitle | None]
@@ -88,6 +96,12 @@ def no_rank(title: str) -> RankTitle | None:
 ENGINES: dict[str, Engine] = {
     "vllm": Engine(
         name="vllm",
+        title="vLLM",
+        versions="0.6 to 0.33",
+        tells=frozenset({"capacity", "used", "requests", "preemptions", "tokens", "prefix hits", "first token"}),
+        limits=(
+            "Cached blocks count as available. Also by Ray Serve (`ray_vllm:`, `ray_vllm_`) and in a Dynamo worker."
+        ),
         paths=vllm.PATHS,
         open=plain(vllm.VllmReader),
         rank_of=vllm_rank_of,
@@ -96,6 +110,15 @@ ENGINES: dict[str, Engine] = {
     ),
     "sglang": Engine(
         name="sglang",
+        title="SGLang",
+        versions="0.4.6 to 0.5.23",
+        tells=frozenset(
+            {"capacity", "used", "cached", "requests", "preemptions", "tokens", "prefix hits", "first token"}
+        ),
+        limits=(
+            "Needs `--enable-metrics`. Cached since 0.5.12, preemptions (retractions) from the first on. "
+            "Also in a Dynamo worker."
+        ),
         paths=sglang.PATHS,
         open=plain(sglang.SglangReader),
         rank_of=sglang_rank_of,
@@ -104,6 +127,10 @@ ENGINES: dict[str, Engine] = {
     ),
     "llama_cpp": Engine(
         name="llama_cpp",
+        title="llama.cpp server",
+        versions="2025 to b11549",
+        tells=frozenset({"capacity", "used", "cached", "requests", "tokens", "prefix hits"}),
+        limits=("Needs `--metrics` for counters. Requests are refused when its cache is full, which is counted."),
         paths=llama_cpp.PATHS,
         open=llama_cpp.LlamaCppReader,
         rank_of=no_rank,
@@ -113,6 +140,10 @@ ENGINES: dict[str, Engine] = {
     ),
     "ollama": Engine(
         name="ollama",
+        title="Ollama",
+        versions="0.9 to 0.33",
+        tells=frozenset({"capacity"}),
+        limits="Tells which models are loaded, and nothing of requests.",
         paths=ollama.PATHS,
         open=ollama.OllamaReader,
         rank_of=no_rank,
@@ -122,6 +153,14 @@ ENGINES: dict[str, Engine] = {
     ),
     "tensorrt_llm": Engine(
         name="tensorrt_llm",
+        title="TensorRT-LLM (`trtllm-serve`)",
+        versions="1.1 to 1.3",
+        tells=frozenset({"capacity", "used", "requests", "tokens", "prefix hits", "first token"}),
+        limits=(
+            "Needs `return_perf_metrics` and `enable_iter_perf_stats`. Renewed when a request ends: what "
+            "is older than 10 s is left out. Its `/metrics` drains and is never asked. Before 1.3 only "
+            "times to the first token."
+        ),
         paths=tensorrt_llm.PATHS,
         open=plain(tensorrt_llm.TensorRtLlmReader),
         rank_of=no_rank,
@@ -130,6 +169,10 @@ ENGINES: dict[str, Engine] = {
     ),
     "triton": Engine(
         name="triton",
+        title="Triton with TensorRT-LLM",
+        versions="2025",
+        tells=frozenset({"capacity", "used", "requests", "first token"}),
+        limits="By the URL of its metrics port.",
         paths=triton.PATHS,
         open=plain(triton.TritonReader),
         rank_of=no_rank,
@@ -137,6 +180,10 @@ ENGINES: dict[str, Engine] = {
     ),
     "tgi": Engine(
         name="tgi",
+        title="TGI",
+        versions="2.2 to 3.3.7",
+        tells=frozenset({"capacity", "reserved", "requests", "tokens"}),
+        limits="Requests reserve the longest they may become; what is used is not told.",
         paths=tgi.PATHS,
         open=plain(tgi.TgiReader),
         rank_of=no_rank,
@@ -144,10 +191,37 @@ ENGINES: dict[str, Engine] = {
     ),
     "lmdeploy": Engine(
         name="lmdeploy",
+        title="LMDeploy",
+        versions="0.9.2 to 0.14",
+        tells=frozenset({"used", "requests", "tokens", "prefix hits", "first token"}),
+        limits="A ratio, renewed every 10 s. Prefix hits since 0.14.",
         paths=lmdeploy.PATHS,
         open=plain(lmdeploy.LmdeployReader),
         rank_of=no_rank,
         command=lmdeploy_command.COMMAND,
         is_one_process=True,
+    ),
+    "nim": Engine(
+        name="nim",
+        title="NVIDIA NIM for LLMs",
+        versions="1.x, and with the names of vLLM",
+        tells=frozenset({"used", "requests", "tokens", "first token"}),
+        limits="A ratio. In the settings only.",
+        paths=nim.PATHS,
+        open=plain(nim.NimReader),
+        rank_of=no_rank,
+        command=nim.COMMAND,
+    ),
+    "dynamo_trtllm": Engine(
+        name="dynamo_trtllm",
+        title="TensorRT-LLM in NVIDIA Dynamo",
+        versions="0.x to 1.6",
+        tells=frozenset({"capacity", "used", "requests", "tokens", "prefix hits", "first token"}),
+        limits="Needs `DYN_SYSTEM_PORT`. As TensorRT-LLM.",
+        paths=dynamo_trtllm.PATHS,
+        open=plain(dynamo_trtllm.DynamoTrtLlmReader),
+        rank_of=no_rank,
+        command=dynamo_trtllm_command.COMMAND,
+        log=tensorrt_llm_log.FORMAT,
     ),
 }

@@ -1,5 +1,5 @@
 """Make ``docs/metrics.md`` from the catalogue, ``docs/cli.md`` from the help texts, ``docs/gpus.md`` from the table,
-and the tables of recorded engines in ``docs/budget.md``.
+``docs/engines.md`` from the registry, and the tables of recorded engines in ``docs/budget.md``.
 
 ``python -m docs.build [--check]`` in the project's root; ``--check`` writes nothing and fails on a difference.
 """
@@ -13,6 +13,8 @@ from agent.cli import cli
 from agent.memory.gpus import GPUS, Gpu
 from agent.memory.units import GIB
 from agent.metrics import CATALOGUE
+from collectors.registry import ENGINES, Engine
+from collectors.support import TOLD
 from docs import accuracy
 
 FOLDER = Path(__file__).parent
@@ -82,7 +84,35 @@ def budget_page() -> str:
     return text
 
 
-PAGES = {"metrics.md": metrics_page, "cli.md": commands_page, "gpus.md": gpus_page, "budget.md": budget_page}
+def engines_page() -> str:
+    """What each engine tells, as Markdown."""
+    lines = [
+        "# Engines",
+        "",
+        "Made from `collectors/registry.py` by `make docs`; do not edit. What an engine does not tell is absent.",
+        "",
+        f"| engine | `engine` | versions | paths read | {' | '.join(TOLD)} |",
+        f"|---|---|---|---|{'---|' * len(TOLD)}",
+        *map(_engine_row, ENGINES.values()),
+        "",
+        *(f"- **{engine.title}**: {engine.limits}" for engine in ENGINES.values() if engine.limits),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _engine_row(engine: Engine) -> str:
+    paths = ", ".join(f"`{path}`" for path in sorted(engine.paths))
+    told = " | ".join("yes" if one in engine.tells else "no" for one in TOLD)
+    return f"| {engine.title} | `{engine.name}` | {engine.versions} | {paths} | {told} |"
+
+
+PAGES = {
+    "engines.md": engines_page,
+    "metrics.md": metrics_page,
+    "cli.md": commands_page,
+    "gpus.md": gpus_page,
+    "budget.md": budget_page,
+}
 
 
 def main(arguments: list[str]) -> int:

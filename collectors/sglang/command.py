@@ -6,12 +6,14 @@
 
 from collections.abc import Sequence
 
-from collectors.discovery.command import ReadCommand, ReadFile, ServerCommand, Value
+from collectors.discovery.command import ReadCommand, ReadFile, ServerCommand, Value, split_assignments
+from collectors.discovery.dynamo import SYSTEM_PORT, as_worker
 from collectors.discovery.flags import FlagTable, read_flags
 from collectors.discovery.programs import Started, started
 
 DEFAULT_PORT = 30000
 _MODULE = "sglang.launch_server"
+_WORKER = "dynamo.sglang"
 _SCRIPT = "/sglang/launch_server.py"
 _COMMANDS = frozenset({"sglang.cli.main", "sglang"})
 _IDENTITY = frozenset({"model-path", "revision", "download-dir", "served-model-name", "host", "port", "ssl-certfile"})
@@ -59,6 +61,7 @@ FLAGS = FlagTable(
 
 def read_command(argv: Sequence[str], read: ReadFile) -> ServerCommand | None:
     """The server that a command line starts, None when it starts none."""
+    variables, argv = split_assignments(argv)
     one = started(argv)
     words = _words(one)
     if words is None:
@@ -66,7 +69,7 @@ def read_command(argv: Sequence[str], read: ReadFile) -> ServerCommand | None:
     values = read_flags(words, FLAGS)
     model = _text(values, "model-path")
     port = values.get("port", DEFAULT_PORT)
-    return ServerCommand(
+    command = ServerCommand(
         model=model,
         revision=_text(values, "revision"),
         download_directory=_text(values, "download-dir"),
@@ -77,10 +80,11 @@ def read_command(argv: Sequence[str], read: ReadFile) -> ServerCommand | None:
         arguments=_arguments(values),
         programs=one.programs,
     )
+    return as_worker(command, variables) if one.name == _WORKER else command
 
 
 def _words(one: Started) -> Sequence[str] | None:
-    if one.name.endswith(_SCRIPT) or (one.is_module and one.name == _MODULE):
+    if one.name.endswith(_SCRIPT) or (one.is_module and one.name in (_MODULE, _WORKER)):
         return one.words
     is_ours = one.name in _COMMANDS if one.is_module else one.program == "sglang"
     return one.words[1:] if is_ours and one.words[:1] == ("serve",) else None
@@ -98,4 +102,4 @@ def _text(values: dict[str, Value], name: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
-COMMAND = ReadCommand(marks=(b"sglang",), read=read_command, package="sglang")
+COMMAND = ReadCommand(marks=(b"sglang",), read=read_command, package="sglang", variables=(SYSTEM_PORT,))

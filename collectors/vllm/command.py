@@ -1,15 +1,16 @@
 """Which command lines start a vLLM server, and what they say of it.
 
-``vllm serve MODEL``, also by an interpreter; ``python -m vllm.entrypoints.openai.api_server --model MODEL``; and the
-title ``VLLM::APIServer`` of a process that has overwritten its command line. Source: vllm-project/vllm,
-``entrypoints/cli``, ``entrypoints/openai/api_server.py``, ``utils/system_utils.py``, 0.6 to 0.33.
+``vllm serve MODEL``, also by an interpreter; ``python -m vllm.entrypoints.openai.api_server --model MODEL``; the
+worker ``dynamo.vllm``; and the title ``VLLM::APIServer`` of a process that has overwritten its command line. Source:
+vllm-project/vllm, ``entrypoints/cli``, ``entrypoints/openai/api_server.py``, ``utils/system_utils.py``, 0.6 to 0.33.
 """
 
 import re
 from collections.abc import Sequence
 
 from collectors import strict_yaml
-from collectors.discovery.command import ReadCommand, ReadFile, ServerCommand
+from collectors.discovery.command import ReadCommand, ReadFile, ServerCommand, split_assignments
+from collectors.discovery.dynamo import SYSTEM_PORT, as_worker
 from collectors.discovery.programs import started
 from collectors.vllm.parsing import Flags, parse, words_of
 
@@ -17,12 +18,14 @@ DEFAULT_PORT = 8000
 _TITLE = re.compile(r"\S+::APIServer(?:_DP(?P<rank>\d{1,6})|_\S*)?\s*")
 _SCRIPT = "/vllm/entrypoints/openai/api_server.py"
 _WITH_COMMAND = frozenset({"vllm.entrypoints.cli.main", "vllm.entrypoints.cli", "vllm"})
-_WITHOUT_COMMAND = frozenset({"vllm.entrypoints.openai.api_server"})
+_WORKER = "dynamo.vllm"
+_WITHOUT_COMMAND = frozenset({"vllm.entrypoints.openai.api_server", _WORKER})
 _IDENTITY = frozenset({"model", "revision", "download-dir", "served-model-name", "host", "port", "uds", "ssl-certfile"})
 
 
 def read_command(argv: Sequence[str], read: ReadFile) -> ServerCommand | None:
     """The server that a command line starts, None when it starts none; ``read`` gives a file that it names."""
+    variables, argv = split_assignments(argv)
     if len(argv) == 1 and (title := _TITLE.fullmatch(argv[0])):
         return ServerCommand(named_by_title=True, rank=int(title["rank"]) if title["rank"] else None)
     programs, words, takes_model = _program(argv)
@@ -31,7 +34,8 @@ def read_command(argv: Sequence[str], read: ReadFile) -> ServerCommand | None:
     head = words[:1] if takes_model and words and not words[0].startswith("-") else ()
     settings, notes = _settings(words, read)
     flags = parse([*head, *settings, *words[len(head) :]])
-    return _command(flags, programs, takes_model=takes_model, notes=notes)
+    command = _command(flags, programs, takes_model=takes_model, notes=notes)
+    return as_worker(command, variables) if started(argv).name == _WORKER else command
 
 
 def _program(argv: Sequence[str]) -> tuple[tuple[str, ...], Sequence[str] | None, bool]:
@@ -99,4 +103,4 @@ def _unreachable(flags: Flags) -> str | None:
     return None
 
 
-COMMAND = ReadCommand(marks=(b"vllm", b"::APIServer"), read=read_command, package="vllm")
+COMMAND = ReadCommand(marks=(b"vllm", b"::APIServer"), read=read_command, package="vllm", variables=(SYSTEM_PORT,))

@@ -5,8 +5,9 @@ from collections.abc import Collection
 
 import pytest
 
-from collectors.lmdeploy import reader as lmdeploy
+from collectors.dynamo_trtllm.reader import OWN_NAMES as DYNAMO
 from collectors.llama_cpp.answers import NAMES as LLAMA_CPP
+from collectors.lmdeploy import reader as lmdeploy
 from collectors.sglang.page import FULL_NAMES as SGLANG
 from collectors.tensorrt_llm.page import SERIES as TENSORRT_LLM
 from collectors.tgi import reader as tgi
@@ -22,7 +23,7 @@ READ: dict[str, Collection[str]] = {
     "triton": TRITON.full_names,
     "tgi": tgi.SERIES.full_names,
     "lmdeploy": lmdeploy.SERIES.full_names,
-    "dynamo": (),
+    "dynamo": [name for names in DYNAMO.values() for name in names],
     "vllm-ray": [f"{prefix}<name>" for prefix in VLLM_PREFIXES],
     "lmcache": (),
     "mooncake": (),

@@ -1,0 +1,1 @@
+"""TensorRT-LLM in a worker of NVIDIA Dynamo."""
