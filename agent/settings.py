@@ -11,6 +11,7 @@ import yaml
 from msgspec import Meta, Struct
 
 from agent.errors import InputError
+from agent.memory.arguments import ENGINES as PLANNED
 from agent.memory.arguments import Arguments, from_flags
 from agent.memory.model_config import parse_model
 from agent.memory.units import shown
@@ -207,7 +208,8 @@ def check_server(server: ServerSettings, place: str) -> Arguments:
             f"{place}.name: expected at most {MAX_NAME} characters that can be printed, got {shown(server.label)}"
         )
     try:
-        return from_flags(server.arguments, engine=server.engine)
+        planned = server.engine in PLANNED  # of others, flags are for their readers alone
+        return from_flags(server.arguments, engine=server.engine) if planned else Arguments(engine=server.engine)
     except ValueError as error:
         raise InputError(f"{place}.arguments: {error}") from error
 

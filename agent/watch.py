@@ -71,8 +71,12 @@ class ServerWatch:
         if reading.state != "serving":
             self.histories.clear()
         for pool in reading.pools:
-            if pool.used_tokens is not None:
-                self.histories.setdefault((pool.replica, pool.kind), PoolHistory()).add(reading.at, pool.used_tokens)
+            key = (pool.replica, pool.kind)
+            if pool.used_tokens is None:
+                self.histories.pop(key, None)
+            else:
+                at = reading.at if reading.figures_at is None else reading.figures_at
+                self.histories.setdefault(key, PoolHistory()).add(at, pool.used_tokens)
         self.reading = reading
         return last is None or restarted
 
