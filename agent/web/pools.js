@@ -7,7 +7,7 @@ import { fold } from "./folds.js";
 import { count, gib, percent, rate, width } from "./format.js";
 import { why } from "./tip.js";
 
-const STATES = ["used", "cached", "free", "available"];
+const STATES = ["used", "reserved", "cached", "free", "available"];
 const STEPS = 20; // pools within 5 % of each other keep their places, so that the list stands still
 
 /** All pools of a server: one drawn out, several as rows that open. */

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 
+from collectors.discovery.command import Value
 from collectors.http_text import Endpoint
 from collectors.readings import ServerReading
 from collectors.registry import ENGINES
@@ -18,7 +19,11 @@ def page(engine: str, name: str) -> bytes:
 
 
 def read_in_turn(
-    engine: str, steps: Sequence[tuple[float, Answers]], *, api_key: str | None = None
+    engine: str,
+    steps: Sequence[tuple[float, Answers]],
+    *,
+    api_key: str | None = None,
+    flags: Mapping[str, Value] | None = None,
 ) -> tuple[list[ServerReading], list[str]]:
     """A reading for each step, a time and what the server answers then, and all paths that were asked for."""
 
@@ -26,7 +31,7 @@ def read_in_turn(
         now = 0.0
         async with replaying({}) as server:
             endpoint = Endpoint(server.url, paths=ENGINES[engine].paths, deadline_seconds=5.0, api_key=api_key)
-            reader = ENGINES[engine].open(endpoint, clock=lambda: now)
+            reader = ENGINES[engine].open(endpoint, clock=lambda: now, flags=flags)
             readings = []
             try:
                 for at, answers in steps:

@@ -81,3 +81,32 @@ def test_an_sglang_with_its_schedulers(tmp_path: Path) -> None:
     assert found.arguments == {"tp-size": 2}
     titles = [ENGINES["sglang"].rank_of(process.title) for process in found.tree.processes]
     assert [rank.tp_rank if rank else None for rank in titles] == [None, 0, 1]
+
+
+def test_servers_of_one_node_are_told_apart(tmp_path: Path) -> None:
+    """Each by its own command line, its port and the model that it names; a worker by its system port."""
+    proc = ProcFolder(tmp_path / "proc")
+    model = tmp_path / "m"
+    model.mkdir()
+    commands = {
+        "tensorrt_llm": words("/opt/bin/python3", "/opt/bin/trtllm-serve", model, "--port", 9001),
+        "triton": words("/opt/tritonserver/bin/tritonserver", "--model-repository=/r", "--metrics-port=9002"),
+        "tgi": words("/usr/local/bin/text-generation-launcher", "--model-id", model, "--port", 9003),
+        "lmdeploy": words("/opt/bin/python3", "/opt/bin/lmdeploy", "serve", "api_server", model, "--server-port", 9004),
+        "dynamo_trtllm": words("python3", "-m", "dynamo.trtllm", "--model-path", model),
+        "vllm": words("python3", "-m", "dynamo.vllm", "--model", model),
+    }
+    ports = {engine: 9001 + number for number, engine in enumerate(commands)}
+    for engine, command in commands.items():
+        port = ports[engine]
+        proc.add(port, command)
+        proc.listening(port, *((LOOPBACK, ports[one], ports[one]) for one in commands))
+        proc.holds(port, port)
+        (proc.folder / str(port) / "environ").write_bytes(f"DYN_SYSTEM_PORT={port}\0".encode())
+
+    found = scan(discovery(proc))
+
+    assert {engine: one.url for engine, one in found.items()} == {
+        engine: f"http://127.0.0.1:{port}" for engine, port in ports.items()
+    }
+    assert {engine for engine, one in found.items() if one.model is None} == {"triton"}
