@@ -57,6 +57,10 @@ def parse_count(text: str) -> int:
     )
 
 
+MAX_SHOWN = 800
+"""Of a value's repr; 60 characters of text never have more."""
+
+
 def shown(value: object) -> str:
     """A value in a message: short, whatever it is."""
     if isinstance(value, int) and abs(value) >= 1 << 63:
@@ -69,4 +73,5 @@ def shown(value: object) -> str:
         return f"a list of {len(value)} entries"
     if isinstance(value, str) and len(value) > 60:
         return f"{value[:60]!r}..."
-    return repr(value)
+    written = repr(value)
+    return written if len(written) <= MAX_SHOWN else f"{written[:MAX_SHOWN]}..."

@@ -119,6 +119,9 @@ MISTAKES = {
     "listen: 'a..b:80'": "s.yml: listen: expected an address or a name of this host, got 'a..b'",
     "1: 2": "s.yml: not valid YAML: line 1, column 1: a key that is not text; put it in quotes",
     "on: 2": "s.yml: not valid YAML: line 1, column 1: a key that is not text; put it in quotes",
+    f"listen: !!binary {'eHh4' * 900}": (
+        f's.yml: listen: expected text, got b\'{"x" * 798}...; write HOST:PORT, such as "0.0.0.0:10175"'
+    ),
     "? [a]\n: 2": "s.yml: not valid YAML: line 1, column 3: a key that is not text; put it in quotes",
     "intervals: {<<: {memory: 1, memory: 2}}": (
         "s.yml: not valid YAML: line 1, column 29: key 'memory' stands twice; keep one"
