@@ -3,9 +3,11 @@
 import asyncio
 import logging
 import math
+import signal
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from agent.snapshot import Snapshot
 from agent.terminal import print_snapshot
 from collectors.registry import ENGINES
 
+STOPPING = (signal.SIGINT, signal.SIGTERM)
 LOCAL_AGENT = "http://127.0.0.1:10175"
 CONFIG = click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Settings file (YAML).")
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout and nothing else.")
@@ -64,7 +67,9 @@ def run_command(config: Path | None, listen: str | None, log_format: log.Format,
     if print_settings:
         click.echo(as_yaml(load()), nl=False)
         return
-    asyncio.run(serve(load(), announce=_announce, reload_settings=load))
+    settings = load()
+    _hold_signals_back()
+    asyncio.run(_begun(partial(serve, settings, announce=_announce, reload_settings=load)))
 
 
 @cli.command("snapshot")
@@ -147,18 +152,19 @@ def demo_command(seed: int, speed: float, duration: float | None, listen: str, s
     """
     log.configure()
     parse_listen(listen, where="--listen")
+    _hold_signals_back()
     with tempfile.TemporaryDirectory(prefix="vramscope-demo-") as directory:
-        asyncio.run(
-            run_demo(
-                scenario,
-                seed=seed,
-                speed=speed,
-                duration_seconds=duration,
-                listen=listen,
-                directory=Path(directory),
-                announce=_announce,
-            )
+        demo = partial(
+            run_demo,
+            scenario,
+            seed=seed,
+            speed=speed,
+            duration_seconds=duration,
+            listen=listen,
+            directory=Path(directory),
+            announce=_announce,
         )
+        asyncio.run(_begun(demo))
 
 
 cli.add_command(budget_command)
@@ -211,6 +217,16 @@ async def _once(settings: Settings, *, quiet: bool) -> Snapshot:
     if not quiet:
         click.echo("collecting once from the driver and every server ...", err=True)
     return await collect_once(settings)
+
+
+def _hold_signals_back() -> None:
+    """Until the event loop runs: one in the midst of its making, or of a folder's, would leave half of it behind."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+
+
+async def _begun(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
+    await main()
 
 
 def _announce(url: str) -> None:
