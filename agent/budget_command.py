@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from agent.budget_text import print_budget
 from agent.engine_options import (
+    check_flags,
     cuda_bytes_option,
     engine_options,
     one_sentence,
@@ -22,7 +23,7 @@ from agent.model_source import model_options, open_model
 
 @click.command("budget")
 @model_options
-@click.option("--gpu", metavar="NAME|BYTES", help="GPU by name, or its NVML total in bytes.")
+@click.option("--gpu", metavar="NAME|BYTES", help="GPU by name, or its NVML total in bytes or GiB.")
 @cuda_bytes_option
 @click.option("--engine", metavar="NAME", help=f"Engine that serves the model: {', '.join(ENGINES)} (default: vllm).")
 @engine_options
@@ -46,8 +47,12 @@ def budget_command(
     MODEL is a model's directory, its config.json, its model.safetensors.index.json, a .gguf file, or its name in the
     local Hugging Face cache.
 
+    The exit code is 0 whatever the verdict, which is `fits` in the JSON (true, false, null: not known); 2 for wrong
+    input; 1 where a hub does not answer.
+
     Example: vramscope budget /models/llama-3.1-8b --gpu h100 --max-model-len 32768
     """
+    check_flags(flags, engine=engine)
     arguments = read_arguments(flags | {"draft_model": draft_model}, engine=engine)
     device = with_cuda_bytes(_device(gpu), cuda_bytes)
     files = open_model(model, from_hub=from_hub, revision=revision)

@@ -1,43 +1,77 @@
 """A budget as text for a person: tables of memory and KV for each pipeline stage, notes, the verdict."""
 
 from collections.abc import Iterator
+from textwrap import wrap
 
+import click
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from agent.budget_verdict import (
+    alike,
+    engine_text,
+    headroom_ratio,
+    headroom_text,
+    kinds_text,
+    tightest,
+    verdict,
+)
 from agent.memory.budget import Budget, Device, LayerGroup, RankBudget
-from agent.memory.serving import TITLES
 from agent.memory.units import GIB, Range, size_text
-
-_VERDICTS = {True: "It fits.", False: "It does not fit.", None: "Whether it fits is not known."}
 
 
 def print_budget(budget: Budget, *, explain: bool) -> None:
     """Print all of it; ``explain``: every value used, and each term with its formula and source."""
     console = Console(highlight=False)
+    with console.capture() as captured:
+        _print(console, budget, explain=explain)
+    for line in captured.get().splitlines():
+        click.echo(line.rstrip())
+
+
+def _print(console: Console, budget: Budget, *, explain: bool) -> None:
     console.print(escape(_headline(budget)))
     for layers in budget.model.layers:
         console.print(escape(_layers(layers)))
     stages = [rank for rank in budget.ranks if rank.tp_rank == 0]
-    for rank in stages:
-        console.print()
-        console.print(_memory(rank, budget, stages=len(stages)))
-        if rank.kv.groups:
-            console.print()
-            console.print(_kv(rank))
-            console.print()
-            console.print(_groups(rank))
+    for same in alike(stages):
+        _print_stage(console, same, budget, stages=len(stages))
     if any(rank.runtime and rank.runtime.outside for rank in stages):
         console.print("* outside the engine's share of the device")
+    for text in (*kinds_text(budget), tightest(stages)):
+        if text:
+            _say(console, text)
     if explain:
         _print_explanation(console, budget)
     console.print()
     for text in budget.unknown:
-        console.print(f"unknown: {escape(text)}")
+        _say(console, text, first="unknown: ")
     for text in budget.warnings:
-        console.print(f"note: {escape(text)}")
-    console.print(_VERDICTS[budget.fits])
+        if text not in budget.refused:
+            _say(console, text, first="note: ")
+    _say(console, verdict(budget), first="")
+
+
+def _print_stage(console: Console, same: list[RankBudget], budget: Budget, *, stages: int) -> None:
+    """What neighbouring stages need that are alike."""
+    rank = same[0]
+    console.print()
+    console.print(_memory(same, budget, stages=stages))
+    if text := headroom_text(rank, budget):
+        _say(console, text)
+    if rank.kv.groups:
+        console.print()
+        console.print(_kv(rank))
+        console.print()
+        console.print(_groups(rank))
+
+
+def _say(console: Console, text: str, *, first: str = "", rest: str | None = None) -> None:
+    """Text that is wrapped under its own beginning."""
+    rest = " " * len(first) if rest is None else rest
+    lines = wrap(text, console.width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
+    console.print("\n".join(lines), markup=False, no_wrap=True, overflow="ignore", crop=False)
 
 
 def device_text(device: Device) -> str:
@@ -59,12 +93,9 @@ def model_text(budget: Budget) -> str:
 
 
 def _headline(budget: Budget) -> str:
-    values = budget.arguments
-    engine = str(values["engine"].value)
-    version = f" {values['engine_version'].value}" if "engine_version" in values else ""
     known = budget.device != Device()
     device = f"on {device_text(budget.device)}" if known else "- give --gpu NAME or --gpu BYTES to size the pool"
-    return f"{model_text(budget)}\n{TITLES.get(engine, engine)}{version} {device}"
+    return f"{model_text(budget)}\n{engine_text(budget)} {device}"
 
 
 def _layers(group: LayerGroup) -> str:
@@ -82,22 +113,24 @@ def _reach(group: LayerGroup) -> str:
     return f", {of} {group.tokens:,} tokens" if of and group.tokens else ""
 
 
-def _memory(rank: RankBudget, budget: Budget, *, stages: int) -> Table:
-    alike = sum(other.pp_rank == rank.pp_rank for other in budget.ranks)
-    stage = f", stage {rank.pp_rank}" if stages > 1 else ""
-    table = _table(f"memory of a rank{stage} ({alike} alike)" if alike > 1 else f"memory of the rank{stage}")
+def _memory(same: list[RankBudget], budget: Budget, *, stages: int) -> Table:
+    rank, numbers = same[0], [other.pp_rank for other in same]
+    ranks = sum(other.pp_rank in numbers for other in budget.ranks)
+    stage = f", stage {numbers[0]}" if len(same) == 1 else f", stages {numbers[0]}-{numbers[-1]}"
+    stage = stage if stages > 1 else ""
+    table = _table(f"memory of a rank{stage} ({ranks} alike)" if ranks > 1 else f"memory of the rank{stage}")
     table.add_column("component")
     for name in ("likely", "low", "high"):
         table.add_column(name, justify="right")
     table.add_column("known by")
     table.add_row("weights", _size(rank.weights_bytes), "", "", rank.weights_evidence or "")
     table.add_row("KV pool", _size(rank.kv.pool_bytes))
-    if rank.kv.state_bytes is not None:
+    if rank.kv.state_bytes:
         table.add_row("states", _size(rank.kv.state_bytes))
     for name, part in _runtime(rank):
         table.add_row(name, _size(part.likely), _size(part.low), _size(part.high), "range")
     table.add_row("total", _size(rank.total_bytes))
-    table.add_row("headroom", _size(rank.headroom_bytes), "", "", _ratio(rank, budget.device))
+    table.add_row("headroom", _size(rank.headroom_bytes), "", "", _ratio(rank, budget))
     return table
 
 
@@ -108,9 +141,9 @@ def _runtime(rank: RankBudget) -> Iterator[tuple[str, Range]]:
             yield name + outside, getattr(rank.runtime, name)
 
 
-def _ratio(rank: RankBudget, device: Device) -> str:
-    total = device.total_bytes or device.cuda_bytes
-    return f"{rank.headroom_bytes / total:.1%} of device" if rank.headroom_bytes is not None and total else ""
+def _ratio(rank: RankBudget, budget: Budget) -> str:
+    ratio = headroom_ratio(rank, budget)
+    return "" if ratio is None else f"{ratio:.1%} of device"
 
 
 def _kv(rank: RankBudget) -> Table:
@@ -141,7 +174,7 @@ def _groups(rank: RankBudget) -> Table:
     """What shares a block table, a row each."""
     table = _table("groups of layers that share a block table")
     table.add_column("kind")
-    for name in ("layers", "tokens a block", "bytes a page", "blocks a request"):
+    for name in ("caches", "tokens a block", "bytes a page", "blocks a request"):
         table.add_column(name, justify="right")
     for group in rank.kv.groups:
         table.add_row(
@@ -157,11 +190,13 @@ def _groups(rank: RankBudget) -> Table:
 def _print_explanation(console: Console, budget: Budget) -> None:
     console.print("\n[bold]values used[/]")
     for name, resolved in budget.arguments.items():
-        console.print(f"  {name} = {escape(str(resolved.value))} ({resolved.source})")
+        _say(console, f"{name} = {resolved.value} ({resolved.source})", first="  ", rest="    ")
     console.print("\n[bold]terms of rank (0, 0)[/]")
     for term in budget.terms:
         value = f"{term.value:,}" if isinstance(term.value, int | float) else term.value
-        console.print(f"  {term.name} = {value}\n    = {escape(term.formula)}\n    {escape(term.source)}")
+        _say(console, f"{term.name} = {value}", first="  ", rest="    ")
+        _say(console, f"= {term.formula}", first="    ", rest="      ")
+        _say(console, term.source, first="    ")
 
 
 def _table(title: str) -> Table:

@@ -8,7 +8,7 @@ import click
 from msgspec.structs import replace
 
 from agent.errors import InputError
-from agent.memory.arguments import DTYPES, KV_CACHE_DTYPES, Arguments, from_flags
+from agent.memory.arguments import DTYPES, ENGINES, KV_CACHE_DTYPES, Arguments, from_flags
 from agent.memory.budget import Device
 from agent.memory.model_config import ModelConfigError
 from agent.memory.serving import TITLES
@@ -18,6 +18,34 @@ F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 BLOCK_MULTIPLES = {"vllm": 16}  # of every CUDA attention backend's kernel blocks (v1/attention/backends)
+_GPU_ENGINES, _GGUF_ENGINES = ("vllm", "sglang"), ("llama_cpp", "ollama")
+_ENGINES_OF = {  # of flags that not every engine has
+    "--gpu-memory-utilization": ("vllm",),
+    "--mem-fraction-static": ("sglang",),
+    "--kv-cache-dtype-k": _GGUF_ENGINES,
+    "--kv-cache-dtype-v": _GGUF_ENGINES,
+    "--ubatch": _GGUF_ENGINES,
+    "--parallel": _GGUF_ENGINES,
+    "--block-size": _GPU_ENGINES,
+    "--max-num-batched-tokens": _GPU_ENGINES,
+    "--max-num-seqs": _GPU_ENGINES,
+    "--enforce-eager": _GPU_ENGINES,
+    "--prefix-caching": _GPU_ENGINES,
+    "--kv-pool-bytes": _GPU_ENGINES,
+    "--ep": _GPU_ENGINES,
+    "--dcp": _GPU_ENGINES,
+    "--dp-attention": ("sglang",),
+    "--disable-hybrid-kv-cache-manager": ("vllm",),
+    "--num-gpu-blocks": ("vllm",),
+    "--kv-cache-memory-bytes": ("vllm",),
+    "--tp": ("vllm", "sglang", "llama_cpp"),
+}
+_ALIKE = (  # what one engine calls what another calls otherwise
+    ("--gpu-memory-utilization", "--mem-fraction-static"),
+    ("--ubatch", "--max-num-batched-tokens"),
+    ("--parallel", "--max-num-seqs"),
+    ("--tp", "--pp"),
+)
 _VERSION = re.compile(r"v?\d{1,9}\.\d{1,9}([.+\-_a-z0-9]*)|b\d{1,9}", re.A)
 
 # name, metavar (None: a switch), help
@@ -26,7 +54,7 @@ _ENGINE = (
     ("--dtype", "NAME", f"Of weights that are not quantised: {', '.join(DTYPES[:4])}."),
     ("--quantization", "METHOD", "Quantise an unquantised checkpoint while loading, such as fp8."),
     ("--weights-bytes", "N", "Bytes of the checkpoint, when only a config is there."),
-    ("--kv-cache-dtype", "NAME", f"One of {', '.join(KV_CACHE_DTYPES[:11])} ..."),
+    ("--kv-cache-dtype", "NAME", f"One of {', '.join(KV_CACHE_DTYPES['vllm'][:11])} ..."),
     ("--kv-cache-dtype-k", "TYPE", "K's alone (llama.cpp), such as q8_0."),
     ("--kv-cache-dtype-v", "TYPE", "V's alone (llama.cpp)."),
     ("--block-size", "N", "Tokens of a KV block."),
@@ -93,6 +121,24 @@ def read_arguments(flags: Mapping[str, object], *, engine: str | None) -> Argume
             f"argument '--block-size': {TITLES[engine]} takes multiples of {multiple}, got {arguments.block_size}"
         )
     return arguments
+
+
+def check_flags(flags: Mapping[str, object], *, engine: str | None) -> None:
+    """Every flag given is one that the engine's budget depends on; names and values as for ``read_arguments``.
+
+    Raises:
+        InputError: one is another engine's.
+    """
+    engine = engine or "vllm"
+    if engine not in ENGINES:
+        return
+    for flag in (_flag(name) for name, value in flags.items() if value is not None and value is not False):
+        engines = _ENGINES_OF.get(flag, ENGINES)
+        if engine not in engines:
+            others = (other for pair in _ALIKE if flag in pair for other in pair)
+            alike = next((other for other in others if engine in _ENGINES_OF.get(other, ENGINES)), None)
+            hint = f"give {alike}" if alike else f"only of {' and '.join(engines)}"
+            raise InputError(f"{flag} is no flag of {engine}; {hint}")
 
 
 def with_cuda_bytes(device: Device, cuda_bytes: int | None) -> Device:

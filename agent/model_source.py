@@ -58,9 +58,12 @@ def open_model(
 
 def _read(path: Path) -> ModelFiles:
     try:
-        return read_model(path)
+        files = read_model(path)
     except CollectorError as error:
         raise InputError(str(error)) from error
+    if not files.config:
+        raise InputError(f"{files.config_path or path}: no model config, it is empty; download the model's config.json")
+    return files
 
 
 def _cached(name: str, revision: str | None, environment: Mapping[str, str]) -> Path | None:

@@ -238,8 +238,10 @@ def _json_object(path: Path, max_bytes: int) -> dict[str, Any]:
     except UnicodeDecodeError as exc:
         raise Unreadable("malformed", f"{path}: expected JSON, got binary data") from exc
     except json.JSONDecodeError as exc:
-        what = "an empty file" if not data.strip() else f"{exc.msg} in line {exc.lineno}"
-        raise Unreadable("malformed", f"{path}: expected JSON, got {what}; download it again") from exc
+        why = re.sub(r"( starting)? at$", "", exc.msg)
+        what = f"a syntax error at line {exc.lineno}, column {exc.colno} ({why[:1].lower()}{why[1:]})"
+        got = what if data.strip() else "an empty file"
+        raise Unreadable("malformed", f"{path}: expected JSON, got {got}; download it again") from exc
     except (ValueError, RecursionError) as exc:
         raise Unreadable("malformed", f"{path}: expected the JSON of a model, got absurd nesting or numbers") from exc
     if not isinstance(value, dict):

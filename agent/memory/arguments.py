@@ -17,7 +17,14 @@ DTYPES = ("auto", "bfloat16", "float16", "float32", "half", "float")
 SPECULATION = ("mtp", "draft", "ngram")
 _WITHOUT_LAYERS = ("ngram", "ngram_gpu", "suffix", "medusa", "mlp_speculator")
 STATE_DTYPES = ("auto", "float32", "float16", "bfloat16")
-KV_CACHE_DTYPES = ("auto", *FORMATS, *ALIASES)
+_GGML = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
+KV_CACHE_DTYPES: dict[str, tuple[str, ...]] = {
+    "vllm": ("auto", *(name for name in FORMATS if name not in _GGML)),
+    "sglang": ("auto", "bfloat16", "float16", "float32", "fp8_e4m3", "fp8_e5m2"),
+    "llama_cpp": ("auto", *_GGML),
+    "ollama": ("auto", *_GGML),
+}
+_PLAIN_DTYPES = frozenset({*ALIASES, *ALIASES.values()})  # every engine's 16 and 32 bits by any name
 
 
 class Arguments(Struct, frozen=True, kw_only=True):
@@ -100,8 +107,9 @@ def from_flags(flags: Mapping[str, object], *, engine: str) -> Arguments:
         if field in values:
             raise ValueError(f"arguments {written[field]!r} and {flag!r} are the same; keep one")
         values[field], written[field] = _converted(flag, field, value), flag
-        if field == "kv_cache_dtype" and value not in KV_CACHE_DTYPES:
-            raise ValueError(f"argument {flag!r}: expected one of {', '.join(KV_CACHE_DTYPES)}, got {shown(value)}")
+        if field == "kv_cache_dtype" and value not in (*KV_CACHE_DTYPES[engine], *_PLAIN_DTYPES):
+            known = ", ".join(KV_CACHE_DTYPES[engine])
+            raise ValueError(f"argument {flag!r}: expected one of {known}, got {shown(value)}")
     return Arguments(engine=engine, **values)
 
 
@@ -133,6 +141,13 @@ def merge(given: Arguments, reported: Arguments) -> Arguments:
 def known_values(arguments: Arguments) -> dict[str, Any]:
     """The fields that are known, by name."""
     return {field: value for field, value in asdict(arguments).items() if field in _CONVERTERS and value is not None}
+
+
+def unplanned(engine: str) -> str:
+    """What to say of an engine without a planner."""
+    close = difflib.get_close_matches(engine.lower(), ENGINES, n=1, cutoff=0.75)
+    hint = f"did you mean {close[0]}?" if close else f"expected one of {', '.join(ENGINES)}"
+    return f"engine {shown(engine)} has no planner; {hint}"
 
 
 def _plain(flag: str) -> str:
@@ -334,5 +349,5 @@ ENGINES = tuple(_FLAGS)  # engines with a planner
 
 def _flag_names(engine: str) -> dict[str, str]:
     if engine not in ENGINES:
-        raise ValueError(f"engine {shown(engine)} has no planner; expected one of {', '.join(ENGINES)}")
+        raise ValueError(unplanned(engine))
     return {_plain(field): field for field in _CONVERTERS} | _FLAGS[engine]

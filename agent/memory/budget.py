@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from agent.memory.arguments import Arguments, Resolved
+from agent.memory.arguments import Arguments, Resolved, unplanned
 from agent.memory.checkpoint import Loads
 from agent.memory.explain import explain
 from agent.memory.kv_cache import KvBudget, KvGroup
@@ -20,7 +20,7 @@ from agent.memory.model_config import ModelShape, parse_model
 from agent.memory.planners.planner import Device, Planner, Settings, Stage
 from agent.memory.planners.registry import PLANNERS
 from agent.memory.runtime import Calibration, RuntimeBudget, calibrated
-from agent.memory.units import Range, Term, shown, size_text
+from agent.memory.units import Range, Term, size_text
 from agent.memory.weights import Weights, weigh
 from collectors.readings import ModelFiles
 
@@ -80,7 +80,10 @@ class RankBudget(Struct, frozen=True, kw_only=True):
 
 
 class Budget(Struct, frozen=True, kw_only=True):
-    """The whole prediction; its JSON form is ``vramscope.budget/1``. ``refused``: why the engine would not start."""
+    """The whole prediction; its JSON form is ``vramscope.budget/1``. ``refused``: why the engine would not start.
+
+    ``fits_if_high``: ``fits``, were every part of the runtime at its high bound.
+    """
 
     schema: str = "vramscope.budget/1"
     model: ModelFacts
@@ -88,6 +91,7 @@ class Budget(Struct, frozen=True, kw_only=True):
     device: Device
     ranks: tuple[RankBudget, ...]
     fits: bool | None
+    fits_if_high: bool | None = None
     refused: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -118,7 +122,7 @@ def compute(
     """
     planner = PLANNERS.get(arguments.engine)
     if planner is None:
-        raise ValueError(f"engine {shown(arguments.engine)} has no planner; expected one of {', '.join(PLANNERS)}")
+        raise ValueError(unplanned(arguments.engine))
     shape = shape or parse_model(model.config)
     cuda_bytes = device.visible_bytes
     drafting = parse_model(draft.config) if draft else None
@@ -132,12 +136,14 @@ def compute(
     kv = planner.plan(stages, settings, cuda_bytes=cuda_bytes) if planned else [_bounded(shape)] * len(stages)
     terms = planner.explain(stages[0], settings, kv[0], cuda_bytes=cuda_bytes) if planned else ()
     ranks = tuple(_ranks(stages, kv, weights, settings, cuda_bytes))
+    fits = False if settings.refused else _fits(ranks, cuda_bytes)
     return Budget(
         model=_facts(shape, model, weights.parameters),
         arguments={"engine": Resolved(value=arguments.engine, source="given"), **settings.resolved},
         device=device,
         ranks=ranks,
-        fits=False if settings.refused else _fits(ranks, cuda_bytes),
+        fits=fits,
+        fits_if_high=_fits_if_high(ranks, settings, cuda_bytes) if fits else fits,
         refused=settings.refused,
         unknown=(*shape.unknown, *weights.unknown, *settings.unknown, *_unknown(planned, ranks, cuda_bytes)),
         warnings=(*model.notes, *settings.warnings, *weights.warnings, *_warnings(ranks, device, settings, cuda_bytes)),
@@ -269,6 +275,24 @@ def _fits(ranks: Sequence[RankBudget], cuda_bytes: int | None) -> bool | None:
     return None if any(rank.kv.blocks is None for rank in ranks) else True
 
 
+def _fits_if_high(ranks: Sequence[RankBudget], settings: Settings, cuda_bytes: int | None) -> bool | None:
+    """The same with the runtime at its high bound; None where no device or no runtime is known."""
+    if cuda_bytes is None or any(rank.runtime is None for rank in ranks):
+        return None
+    return not any(_short_if_high(rank, settings) or _most_bytes(rank, settings) > cuda_bytes for rank in ranks)
+
+
+def _most_bytes(rank: RankBudget, settings: Settings) -> int:
+    """All of it with the runtime at its high bound: a pool that is sized by what is left gives way."""
+    pool = (rank.kv.pool_bytes or 0) - (0 if settings.pool_given else _more_if_high(rank))
+    runtime = rank.runtime.high if rank.runtime else 0
+    return (rank.weights_bytes or 0) + max(0, pool) + (rank.kv.state_bytes or 0) + runtime
+
+
+def _more_if_high(rank: RankBudget) -> int:
+    return sum(part.high - part.likely for part in rank.runtime.inside) if rank.runtime else 0
+
+
 def _least_bytes(rank: RankBudget) -> int:
     return (
         (rank.weights_bytes or 0)
@@ -306,5 +330,4 @@ def _short_if_high(rank: RankBudget, settings: Settings) -> bool:
     """Whether the pool would be too small if the parts that are taken off before it were at their high bound."""
     if rank.kv.pool_bytes is None or rank.kv.request_bytes is None or rank.runtime is None or settings.pool_given:
         return False
-    more = sum(part.high - part.likely for part in rank.runtime.inside)
-    return replace(rank.kv, pool_bytes=int(rank.kv.pool_bytes - more)).short
+    return replace(rank.kv, pool_bytes=int(rank.kv.pool_bytes - _more_if_high(rank))).short

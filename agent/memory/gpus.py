@@ -10,7 +10,7 @@ import re
 from msgspec import Struct
 
 from agent.memory.budget import Device
-from agent.memory.units import MIB, shown
+from agent.memory.units import GIB, MIB, shown
 
 
 class Gpu(Struct, frozen=True, kw_only=True):
@@ -108,7 +108,7 @@ _TIMES = (
 
 
 def find_gpu(text: str) -> Device:
-    """A device by product name or alias, or by its NVML total in bytes (its CUDA total is then not known).
+    """A device by product name or alias, or by its NVML total in bytes, GiB or MiB (its CUDA total is then not known).
 
     Raises:
         ValueError: neither; the sentence lists close names.
@@ -116,6 +116,10 @@ def find_gpu(text: str) -> Device:
     found = _found(text)
     if found is not None:
         return found
+    if re.fullmatch(r"[\d.]+ ?[gmt]b?", text.strip(), re.A | re.I):
+        raise ValueError(
+            f"{shown(text)} is a size as GPUs are sold; give the GPU's name, or its NVML total in bytes or like 80GiB"
+        )
     names = _names()
     close = dict.fromkeys(names[name].name for name in difflib.get_close_matches(_plain(text), names, n=4, cutoff=0.5))
     known = ", ".join(gpu.aliases[0] for gpu in GPUS if gpu.source != _MIG)
@@ -145,6 +149,9 @@ def find_gpus(text: str) -> tuple[Device, int]:
 def _found(text: str) -> Device | None:
     if re.fullmatch(r"\d{1,18}", text, re.ASCII) and int(text) >= MIB:
         return Device(total_bytes=int(text))
+    if size := re.fullmatch(r"(\d{1,9}(?:\.\d{1,6})?) ?([GM])iB", text.strip(), re.A | re.I):
+        total = int(float(size[1]) * (GIB if size[2] in "gG" else MIB))
+        return Device(total_bytes=total) if total >= MIB else None
     gpu = _names().get(_plain(text))
     return gpu.device if gpu else None
 

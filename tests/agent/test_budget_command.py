@@ -160,7 +160,7 @@ def test_tables_fit_80_columns() -> None:
     assert "= 61 layers × 1,152" in lines
     assert "block_size = 64 (default)" in lines
     assert "note: the latent KV is replicated on all 8 tensor-parallel ranks" in lines
-    assert lines[-1] == "It fits."
+    assert lines[-1] == "It fits, with less than the usual 10 % headroom for temporaries."
 
 
 @pytest.mark.parametrize(
@@ -182,6 +182,18 @@ def test_tables_fit_80_columns() -> None:
             ("--gpu", "h200", "--tp", "8", "--max-model-len", "1M"),
             ["21 layers csa", "bytes per token 3,915 3,850.25 without padding"],
         ),
+        (  # 62 caches in 43 layers
+            "deepseek-v4-flash",
+            ("--gpu", "h200", "--tp", "8"),
+            [
+                "kind caches tokens a block bytes a page blocks a request",
+                "uniform 62 256 1,002,240 4,096",
+                "csa: keeps few tokens as one record, and an index over them",
+                "hca: keeps many tokens as one record",
+                "uniform: caches of different widths in one block table",
+            ],
+        ),
+        ("deepseek-v3.2", ("--gpu", "h200", "--tp", "8"), ["dsa: attends to tokens that an index picks"]),
         ("qwen3.5-27b", ("--gpu", "h100", "--engine", "sglang"), ["48 layers gated_delta_net", "states 7.17 GiB"]),
         (
             "llama-3.1-8b",
@@ -290,6 +302,30 @@ def test_names_from_a_config_are_text(tmp_path: Path) -> None:
             ("--gpu", "1073741824", "--cuda-bytes", "1073741825"),
             "--cuda-bytes: expected at most the device's 1073741824 bytes, got 1073741825",
         ),
+        (
+            ("--kv-cache-dtype", "fp9", "--engine", "sglang"),
+            "expected one of auto, bfloat16, float16, float32, fp8_e4m3, fp8_e5m2, got 'fp9'",
+        ),
+        (("--kv-cache-dtype", "q8_0"), "fp8_ds_mla, mxfp8_ds_mla, nvfp4_ds_mla, got 'q8_0'"),
+        (("--engine", "llama.cpp"), "engine 'llama.cpp' has no planner; did you mean llama_cpp?"),
+        (("--engine", "vLLM"), "engine 'vLLM' has no planner; did you mean vllm?"),
+        (
+            ("--gpu", "80GB"),
+            "--gpu: '80GB' is a size as GPUs are sold; give the GPU's name, or its NVML total in bytes",
+        ),
+        (
+            ("--mem-fraction-static", "0.5"),
+            "--mem-fraction-static is no flag of vllm; give --gpu-memory-utilization",
+        ),
+        (
+            ("--engine", "sglang", "--gpu-memory-utilization", "0.5"),
+            "--gpu-memory-utilization is no flag of sglang; give --mem-fraction-static",
+        ),
+        (("--engine", "ollama", "--tp", "2"), "--tp is no flag of ollama; give --pp"),
+        (
+            ("--engine", "llama_cpp", "--enforce-eager"),
+            "--enforce-eager is no flag of llama_cpp; only of vllm and sglang",
+        ),
         (("--parallelism", "4"), "No such option"),
         (("--gpu", "h100x8"), "--gpu: 'h100x8' is 8 GPUs; give one, and --tp 8 (or ask `vramscope plan`)"),
         (("--block-size", "7"), "argument '--block-size': vLLM takes multiples of 16, got 7"),
@@ -315,6 +351,8 @@ def test_wrong_input_is_one_sentence(arguments: tuple[str, ...], said: str) -> N
     [
         (None, "no such file; expected a model directory, config.json, safetensors index or GGUF file"),
         ("", "expected JSON, got an empty file"),
+        ("{}", "no model config, it is empty; download the model's config.json"),
+        ('{"a": "\n"}', "expected JSON, got a syntax error at line 1, column 8 (invalid control character); download"),
         ("[1]", "expected a JSON object, got list"),
         ('{"model_type": "llama"', "expected JSON, got"),
         ('{"model_type": "llama"}', "config key 'num_hidden_layers' is missing; expected an integer from 1 to 10000"),
@@ -342,3 +380,121 @@ def test_the_file_of_a_key_is_named_whatever_was_given(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "llama"}', encoding="utf-8")
 
     assert f"{tmp_path}/config.json: config key 'num_hidden_layers' is missing" in _run(str(tmp_path)).stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        (
+            "whisper-large-v3",
+            ("--tp", "8"),
+            "vLLM refuses these arguments: tp 8: the model's 20 attention heads are not divisible by it; tp 8: the "
+            "model's 20 KV heads are not divisible by it",
+        ),
+        (
+            "llama-3.1-8b",
+            ("--tp", "3"),
+            "vLLM refuses these arguments: tp 3: the model's 32 attention heads are not divisible by it; tp 3: the "
+            "model's 8 KV heads are not divisible by it",
+        ),
+        (
+            "deepseek-v2-lite",
+            ("--engine", "llama_cpp", "--kv-cache-dtype-k", "q8_0"),
+            "llama.cpp refuses these arguments: cache types q8_0 and f16 for latent attention: its V is a view of "
+            "its K",
+        ),
+    ],
+)
+def test_refused_arguments_are_the_verdict(name: str, options: tuple[str, ...], said: str) -> None:
+    """Memory is not what is wrong, so it is not named; a script still reads ``fits`` false."""
+    text = " ".join(_run(_config(name), "--gpu", "h100", *options).stdout.split())
+
+    assert text.endswith(said)
+    assert ("It does not fit" in text, text.count("divisible by it") > 2) == (False, False)
+    assert _json(_config(name), "--gpu", "h100", *options)["fits"] is False
+
+
+@pytest.mark.parametrize(
+    ("options", "if_high", "said"),
+    [
+        (("--gpu-memory-utilization", "0.5"), True, "It fits."),
+        # outside the share: 6.13 + 0.60 GiB at most, of the 6.33 that 0.92 leaves of 79.18 GiB
+        (
+            ("--tp", "2"),
+            False,
+            "It fits, with less than the usual 10 % headroom for temporaries; it may not fit if the runtime is as "
+            "high as it may be.",
+        ),
+        # a pool that is given does not give way: 14.96 + 59.60 + 7.88 GiB at most, of 79.18
+        (("--kv-pool-bytes", "64000000000"), False, "it may not fit if the runtime is as high as it may be."),
+    ],
+)
+def test_a_narrow_fit_is_said(options: tuple[str, ...], if_high: bool, said: str) -> None:
+    """Less headroom than the usual, and a runtime at its high bound, are part of the verdict."""
+    arguments = (_config("llama-3.1-8b"), "--gpu", "h100", *options)
+
+    document = _json(*arguments)
+
+    assert (document["fits"], document["fits_if_high"]) == (True, if_high)
+    assert " ".join(_run(*arguments).stdout.split()).endswith(said)
+
+
+def test_what_headroom_is() -> None:
+    """The table's last row is not what the total leaves; the line under it says why, and of what its share is."""
+    arguments = (_config("llama-3.1-8b"), "--gpu", "h100")
+
+    lines = _run(*arguments).stdout.splitlines()
+    document = _json(*arguments)
+
+    assert "headroom: 79.18 GiB - total + likely activations; % of NVML's 79.65 GiB" in lines
+    rank, device = document["ranks"][0], document["device"]
+    free = device["cuda_bytes"] - rank["total_bytes"]
+    assert rank["headroom_bytes"] == free + rank["runtime"]["activations"]["likely"]
+    assert f"{rank['headroom_bytes'] / device['total_bytes']:.1%} of device" in "\n".join(lines)
+
+
+def test_stages_that_are_alike_are_shown_once() -> None:
+    """Embedding and head make the first and last of eight stages differ; the tightest is named."""
+    lines = _run(_config("llama-3.1-70b"), "--gpu", "h100", "--pp", "8").stdout.splitlines()
+
+    assert [line for line in lines if line.startswith("memory of")] == [
+        "memory of the rank, stage 0",
+        "memory of a rank, stages 1-6 (6 alike)",
+        "memory of the rank, stage 7",
+    ]
+    assert "tightest: stage 7, headroom 6.48 GiB" in lines
+
+
+def test_a_gpu_by_its_gib() -> None:
+    """A total as people write it, which is that of NVML."""
+    assert _json(_config("llama-3.1-8b"), "--gpu", "80GiB")["device"]["total_bytes"] == 80 << 30
+
+
+@pytest.mark.parametrize(
+    ("engine", "title"), [("llama_cpp", "llama.cpp b11549"), ("ollama", "Ollama (llama.cpp b11549)")]
+)
+def test_no_states_where_a_model_has_none(engine: str, title: str) -> None:
+    """Neither a row for them, nor a version of Ollama that is llama.cpp's."""
+    result = _run(_config("llama-3.1-8b"), "--engine", engine, "--gpu", "h100")
+
+    assert "states" not in result.stdout
+    assert result.stdout.splitlines()[1].startswith(f"{title} on ")
+
+
+def test_what_is_wrapped_keeps_its_indent() -> None:
+    """Notes and the explanation's lines go on under their own beginning, and no line ends in a space."""
+    lines = _run(_config("deepseek-v3"), "--gpu", "h200", "--tp", "8", "--explain").stdout.splitlines()
+
+    assert [line for line in lines if line != line.rstrip()] == []
+    explained = lines[lines.index("values used") + 1 : -2]
+    begun = ("  ", "note: ", "unknown: ", "terms of rank")
+    assert [line for line in explained if line and not line.startswith(begun)] == []
+    note = next(number for number, line in enumerate(lines) if line.startswith("note: "))
+    assert lines[note + 1].startswith("      ")
+
+
+def test_the_help_says_what_the_exit_code_means() -> None:
+    """A script reads the verdict from the JSON."""
+    text = " ".join(_run("--help").stdout.split())
+
+    assert "The exit code is 0 whatever the verdict, which is `fits` in the JSON" in text

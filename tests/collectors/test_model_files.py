@@ -181,7 +181,11 @@ def test_which_layers_are_the_decoders(
     ("content", "reason", "message"),
     [
         (b"", "malformed", "expected JSON, got an empty file"),
-        (b'{"a": 1', "malformed", "expected JSON, got Expecting ',' delimiter in line 1"),
+        (
+            b'{"a": 1',
+            "malformed",
+            "got a syntax error at line 1, column 8 (expecting ',' delimiter); download it again",
+        ),
         (b"\x89PNG\xff\xfe", "malformed", "expected JSON, got binary data"),
         (b"[1]", "malformed", "expected a JSON object, got list"),
         (b"null", "malformed", "expected a JSON object, got NoneType"),

@@ -4,7 +4,10 @@ from typing import Any
 
 import pytest
 
-from agent.memory.arguments import Arguments, from_flags, from_reported, merge
+from agent.memory.arguments import KV_CACHE_DTYPES, Arguments, from_flags, from_reported, merge
+from agent.memory.kv_formats import FORMATS
+from agent.memory.planners.llama_cpp.settings import CACHE_TYPES
+from agent.memory.planners.sglang.settings import KV_CACHE_DTYPES as SGLANG_DTYPES
 
 
 @pytest.mark.parametrize(
@@ -106,3 +109,10 @@ def test_given_wins_over_reported() -> None:
     assert merged == Arguments(
         tp=8, block_size=32, engine_version="0.32.0", reported=frozenset({"block_size", "engine_version"})
     )
+
+
+def test_kv_formats_are_those_that_planners_take() -> None:
+    """What is refused as a flag and what a planner refuses are the same."""
+    assert set(KV_CACHE_DTYPES["sglang"]) == {"auto", *SGLANG_DTYPES}
+    assert set(KV_CACHE_DTYPES["llama_cpp"]) == {"auto", *CACHE_TYPES}
+    assert {*KV_CACHE_DTYPES["vllm"], *CACHE_TYPES} == {"auto", "bf16", *FORMATS}
