@@ -26,10 +26,12 @@ from agent.model_source import model_options, open_model
 
 _MARKS = {True: "[green]yes[/]", False: "[red]no[/]", None: ""}
 _QUESTIONS = {
+    "limit": "model's limit",
     "need": "KV needed",
     "fit": "does it fit",
     "architecture": "architecture",
     "kv_format": "smaller KV",
+    "step": "smaller steps",
     "gpus": "more GPUs",
     "concurrency": "fewer requests",
     "context": "less context",
@@ -107,7 +109,7 @@ def _print(decided: Plan, model: str) -> None:
     parameters = f"  {facts.parameters:,} parameters" if facts.parameters else ""
     console.print(escape(f"{facts.name}  {facts.architecture or facts.model_type or 'unknown'}{parameters}"))
     gpus = f"{decided.gpus} x {device_text(decided.device)}"
-    target = f"{decided.concurrency:,} requests of {decided.context:,} tokens"
+    target = f"{decided.concurrency:,} request{'s' * (decided.concurrency > 1)} of {decided.context:,} tokens"
     console.print(escape(f"{TITLES[decided.engine]} on {gpus}: {target}\n"))
     console.print(_ladder(decided.ladder))
     for warning in dict.fromkeys(rung.warning for rung in decided.ladder if rung.warning):

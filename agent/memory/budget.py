@@ -315,15 +315,18 @@ def _warnings(ranks: Sequence[RankBudget], device: Device, settings: Settings, c
         )
     tight = next((rank.kv for rank in ranks if rank.kv.short), None)
     if tight is not None:
+        each = " a GPU" if len(ranks) > 1 else ""
+        needed = size_text(tight.request_bytes or 0)
         yield (
-            f"one request of {settings.max_model_len:,} tokens needs {size_text(tight.request_bytes or 0)} of KV, the "
-            f"pool holds {size_text(tight.pool_bytes or 0)}: the engine will not start"
+            f"one request of {settings.max_model_len:,} tokens needs {needed} of KV{each}, "
+            f"the pool holds {size_text(tight.pool_bytes or 0)}{each}: the engine will not start"
         )
     elif any(_short_if_high(rank, settings) for rank in ranks):
         yield "if the runtime is as high as it may be, not even one request of full length fits"
     most = max(map(_least_bytes, ranks))
     if cuda_bytes is not None and most > cuda_bytes:
-        yield f"weights, pool and the least runtime need {size_text(most)} of the device's {size_text(cuda_bytes)}"
+        each = "each device's" if len(ranks) > 1 else "the device's"
+        yield f"weights, pool and the least runtime need {size_text(most)} of {each} {size_text(cuda_bytes)}"
 
 
 def _short_if_high(rank: RankBudget, settings: Settings) -> bool:

@@ -1,6 +1,7 @@
 """What is found out for a target before anything is said about it: deployments that fit, or how close they come."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -11,12 +12,14 @@ from agent.memory.fitting import Fit, Fitter, largest
 from agent.memory.layers import Heads
 from agent.memory.model_config import ModelShape, parse_model
 from agent.memory.serving import KV_CHOICES, KvChoice, Layout, layouts
+from agent.memory.units import ceil_div
 from collectors.readings import ModelFiles
 
 GPU_COUNTS = (1, 2, 4, 8, 16, 32, 64)
 _LIKELY = 3  # layouts that are looked at for less than the target
 _LONG_STEP = 1024
 _SHORT_STEP = 256
+_LEAST_STEP = 1024  # tokens of an engine's step, below which prefill gets slow
 
 
 class Target(Struct, frozen=True, kw_only=True):
@@ -35,10 +38,26 @@ class SmallerKv(Struct, frozen=True, kw_only=True):
     bytes: int
 
 
+class SmallerStep(Struct, frozen=True, kw_only=True):
+    """The target with fewer tokens a step of the engine, which keeps windows and states of less in flight.
+
+    ``tokens`` instead of ``default``; ``kind``: the KV format that it needs too; ``bytes`` as in ``SmallerKv``.
+    """
+
+    tokens: int
+    default: int
+    fit: Fit
+    bytes: int
+    kind: KvChoice | None = None
+
+
 class Decision(Struct, frozen=True, kw_only=True):
-    """All answers for one engine. ``whole`` is one request on one rank, whatever the device; ``asked`` the target on
-    the GPUs there are. Where that fits, only ``fewer`` GPUs are looked for; else what would make it fit. None: nothing
-    does."""
+    """All answers for one engine. ``whole`` is the target's KV on one rank; ``asked`` the target on the GPUs there are.
+
+    Where that fits, only ``fewer`` GPUs are looked for; else what would make it fit. None: nothing does. Beyond the
+    model's own ``limit`` of tokens that is a shorter ``context`` alone. ``in_flight_bytes``: what a request's KV is
+    more for the engine's step than for the smallest. ``combined``: more GPUs, fewer than ``more``, in a smaller format.
+    """
 
     engine: str
     shape: ModelShape
@@ -46,8 +65,12 @@ class Decision(Struct, frozen=True, kw_only=True):
     whole: Fit
     asked: Fit
     fewer: Fit | None = None
+    limit: int | None = None
+    in_flight_bytes: int = 0
     formats: tuple[SmallerKv, ...] = ()
+    step: SmallerStep | None = None
     more: Fit | None = None
+    combined: SmallerKv | None = None
     concurrency: Fit | None = None
     context: Fit | None = None
 
@@ -58,7 +81,21 @@ class Decision(Struct, frozen=True, kw_only=True):
     @property
     def need_bytes(self) -> int | None:
         """KV of the target in one copy, over all ranks."""
-        return None if self.whole.kv_bytes is None else self.whole.kv_bytes * self.target.concurrency
+        return self.whole.kv_bytes
+
+    @property
+    def request_bytes(self) -> int | None:
+        """KV of one request likewise."""
+        return self.whole.budget.ranks[0].kv.request_bytes
+
+    @property
+    def beyond(self) -> bool:
+        """Whether the model itself has no requests that long."""
+        return self.limit is not None and self.target.context > self.limit
+
+    @property
+    def fits(self) -> bool | None:
+        return False if self.beyond else self.asked.fits
 
 
 def decide(files: ModelFiles, base: Arguments, device: Device, target: Target) -> Decision:
@@ -71,16 +108,30 @@ def decide(files: ModelFiles, base: Arguments, device: Device, target: Target) -
     search = _Search(files, base, device, target)
     ranked = search.ranked(target.gpus)
     asked = ranked[0]
-    decision = Decision(engine=base.engine, shape=search.shape, target=target, whole=search.whole(), asked=asked)
+    decision = Decision(
+        engine=base.engine,
+        shape=search.shape,
+        target=target,
+        whole=search.whole(),
+        asked=asked,
+        limit=search.shape.max_positions,
+        in_flight_bytes=search.in_flight_bytes(),
+    )
+    if decision.beyond:
+        return replace(decision, context=search.context(ranked[:_LIKELY]))
     if asked.fits is None:
         return decision
     if asked.fits:
         return replace(decision, fewer=search.first(count for count in GPU_COUNTS if count < target.gpus))
     likely = ranked[:_LIKELY]
+    formats = tuple(search.formats())
+    more = search.first(count for count in GPU_COUNTS if count > target.gpus)
     return replace(
         decision,
-        formats=tuple(search.formats()),
-        more=search.first(count for count in GPU_COUNTS if count > target.gpus),
+        formats=formats,
+        step=search.step(formats) if decision.in_flight_bytes else None,
+        more=more,
+        combined=search.combined(formats, below=more.layout.gpus if more else GPU_COUNTS[-1] + 1),
         concurrency=search.concurrency(likely),
         context=search.context(likely),
     )
@@ -93,6 +144,8 @@ def on_these(files: ModelFiles, base: Arguments, device: Device, target: Target)
         ValueError: as in ``decide``.
     """
     search = _Search(files, base, device, target)
+    if search.beyond:
+        return None
     asked = search.ranked(target.gpus)[0]
     if asked.fits is not False:
         return (asked, None) if asked.fits else None
@@ -107,13 +160,25 @@ class _Search:
         self._base = base
         self._target = target
         self._fitter = Fitter(files, self.shape, device, base)
-        self._anywhere = Fitter(files, self.shape, Device(), base)
 
-    def whole(self, kv: Mapping[str, str] | None = None) -> Fit:
-        """One request of full length on one rank."""
-        return self._anywhere.fit(Layout(), context=self._target.context, concurrency=1, kv=kv)
+    @property
+    def beyond(self) -> bool:
+        """Whether the model itself has no requests that long."""
+        return self._target.context > (self.shape.max_positions or self._target.context)
 
-    def ranked(self, gpus: int, kv: Mapping[str, str] | None = None) -> list[Fit]:
+    def whole(self, kv: Mapping[str, Any] | None = None) -> Fit:
+        """The target on one rank of such a device, with room or without: its step decides what is in flight."""
+        return self._fitter.measured(
+            Layout(), context=self._target.context, concurrency=self._target.concurrency, kv=kv
+        )
+
+    def in_flight_bytes(self) -> int:
+        """What a request's KV is more for the engine's step than for one token; 0 where a step takes none."""
+        now, least = self.whole(), self.whole({"max_num_batched_tokens": 1, "max_num_seqs": 1})
+        kept, without = (one.budget.ranks[0].kv.request_bytes for one in (now, least))
+        return 0 if kept is None or without is None else max(0, kept - without)
+
+    def ranked(self, gpus: int, kv: Mapping[str, Any] | None = None) -> list[Fit]:
         """The target on so many GPUs, the best way first."""
         experts = any(layer.experts for layer in self.shape.layers)
         return self._fitter.ranked(
@@ -123,11 +188,11 @@ class _Search:
             kv=kv,
         )
 
-    def first(self, counts: Iterable[int]) -> Fit | None:
+    def first(self, counts: Iterable[int], kv: Mapping[str, Any] | None = None) -> Fit | None:
         """The first number of GPUs that the target fits on."""
         for count in counts:
             try:
-                fit = self.ranked(count)[0]
+                fit = self.ranked(count, kv)[0]
             except ValueError:  # more stages than layers
                 continue
             if fit.fits:
@@ -149,9 +214,40 @@ class _Search:
                 continue
             if whole.kv_bytes is None:
                 continue
-            yield SmallerKv(kind=kind, fit=fit, bytes=whole.kv_bytes * target.concurrency)
+            yield SmallerKv(kind=kind, fit=fit, bytes=whole.kv_bytes)
             if fit.fits:
                 return
+
+    def step(self, formats: Sequence[SmallerKv]) -> SmallerStep | None:
+        """The largest step that makes the target fit, in the first format that can; None where none does.
+
+        Only formats better than the one that fits by itself are tried; a step that is given is kept.
+        """
+        values = self.whole().budget.arguments
+        default = values["max_num_batched_tokens"]
+        if default.source != "default" or not isinstance(default.value, int):
+            return None
+        least = max(_LEAST_STEP, ceil_div(self._target.concurrency, _LEAST_STEP) * _LEAST_STEP)
+        steps = [tokens for power in range(1, 8) if (tokens := default.value >> power) >= least]
+        for kind in (None, *(one.kind for one in formats if not one.fit.fits)):
+            for tokens in steps:
+                tried = self._step(tokens, default.value, kind)
+                if tried.fit.fits:
+                    return tried
+        return None
+
+    def _step(self, tokens: int, default: int, kind: KvChoice | None) -> SmallerStep:
+        changed = {"max_num_batched_tokens": tokens, **(kind.arguments if kind else {})}
+        fit = self.ranked(self._target.gpus, changed)[0]
+        return SmallerStep(tokens=tokens, default=default, fit=fit, bytes=self.whole(changed).kv_bytes or 0, kind=kind)
+
+    def combined(self, formats: Sequence[SmallerKv], *, below: int) -> SmallerKv | None:
+        """The first smaller format on more GPUs than there are, but fewer than ``below``."""
+        if not formats or formats[0].fit.fits:
+            return None
+        kind, size = formats[0].kind, formats[0].bytes
+        fit = self.first((count for count in GPU_COUNTS if self._target.gpus < count < below), kind.arguments)
+        return None if fit is None else SmallerKv(kind=kind, fit=fit, bytes=size)
 
     def concurrency(self, likely: Sequence[Fit]) -> Fit | None:
         """What the pools hold, where their size does not follow from the target; else the most that fits."""
@@ -163,8 +259,8 @@ class _Search:
         return self._largest(likely, asked, 1, lambda count: replace(self._target, concurrency=count))
 
     def context(self, likely: Sequence[Fit]) -> Fit | None:
-        """The longest requests that fit."""
-        asked = self._target.context
+        """The longest requests that fit, within the model's limit."""
+        asked = min(self._target.context, self.shape.max_positions or self._target.context)
         step = _LONG_STEP if asked > 8 * _LONG_STEP else _SHORT_STEP
         return self._largest(likely, asked, step, lambda tokens: replace(self._target, context=tokens))
 

@@ -62,13 +62,17 @@ class Fitter:
         self._device = device
         self._base = base
 
-    def fit(self, layout: Layout, *, context: int, concurrency: int, kv: Mapping[str, str] | None = None) -> Fit:
+    def fit(self, layout: Layout, *, context: int, concurrency: int, kv: Mapping[str, Any] | None = None) -> Fit:
         """One deployment, at the engine's default share of the device or at one that leaves the headroom."""
         first = self._at_default(layout, context, concurrency, kv)
         return first if first.fits else self._with_headroom(first)
 
+    def measured(self, layout: Layout, *, context: int, concurrency: int, kv: Mapping[str, Any] | None = None) -> Fit:
+        """One deployment at the engine's default share of the device."""
+        return self._at_default(layout, context, concurrency, kv)
+
     def ranked(
-        self, layouts: Sequence[Layout], *, context: int, concurrency: int, kv: Mapping[str, str] | None = None
+        self, layouts: Sequence[Layout], *, context: int, concurrency: int, kv: Mapping[str, Any] | None = None
     ) -> list[Fit]:
         """The layouts from the best on, up to the first that fits; those that a model can't have are left out.
 
@@ -97,7 +101,7 @@ class Fitter:
         hopeless = first.requests < concurrency and first.headroom_ratio <= HEADROOM
         return not hopeless and bool(self._with_headroom(first).fits)
 
-    def _at_default(self, layout: Layout, context: int, concurrency: int, kv: Mapping[str, str] | None) -> Fit:
+    def _at_default(self, layout: Layout, context: int, concurrency: int, kv: Mapping[str, Any] | None) -> Fit:
         share = ceil_div(concurrency, layout.replicas)
         arguments = replace(self._base, max_model_len=context, **layout.arguments, **(kv or {}))
         if arguments.engine == "llama_cpp":

@@ -1,6 +1,7 @@
 """The operator's ladder in words: each rung one question about a target, in a fixed order, and its answer in figures.
 
-need, fit, architecture; and where the target does not fit: kv_format, gpus, concurrency, context, evict. Sources of the
+limit, where the model has no requests that long; need, fit, architecture; and where the target does not fit: kv_format,
+step, gpus, concurrency, context, evict. Beyond the limit only a shorter context is looked for. Sources of the
 eviction schemes: StreamingLLM (arXiv 2309.17453), H2O (arXiv 2306.14048, a fifth of the tokens kept).
 """
 
@@ -8,7 +9,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from agent.memory.decision import GPU_COUNTS, Decision
+from agent.memory.decision import GPU_COUNTS, Decision, SmallerStep
 from agent.memory.fitting import HEADROOM, Fit
 from agent.memory.layers import Heads
 from agent.memory.model_config import ModelShape
@@ -18,6 +19,7 @@ from agent.memory.units import size_text
 SINKS = 4
 WINDOW = 2044
 HEAVY_HITTERS = 0.2
+_NOT_KNOWN = "not known"
 _NO_FLAG = "no flag in this engine"
 _FORGOTTEN = "what was evicted can't be recalled: not for retrieval from long contexts"
 
@@ -39,15 +41,22 @@ class Rung(Struct, frozen=True, kw_only=True):
 
 def ladder(decision: Decision) -> Iterator[Rung]:
     """The rungs in order; where the target fits as it is, those that would make it fit are left out."""
+    if decision.beyond:
+        yield _limit(decision)
     yield _need(decision)
-    yield Rung(rung="fit", finding=_verdict(decision.asked), fits=decision.asked.fits, bytes=decision.asked.kv_bytes)
+    yield Rung(rung="fit", finding=_verdict(decision.asked), fits=decision.fits, bytes=decision.asked.kv_bytes)
     yield _architecture(decision)
-    if decision.asked.fits is not False:
+    if decision.beyond:
+        yield _less(decision, "context", decision.context)
+        return
+    if decision.fits is not False:
         return
     yield from _formats(decision)
-    yield _gpus(decision)
-    yield _less("concurrency", decision.concurrency)
-    yield _less("context", decision.context)
+    if decision.step is not None:
+        yield _step(decision, decision.step)
+    yield from _gpus(decision)
+    yield _less(decision, "concurrency", decision.concurrency)
+    yield _less(decision, "context", decision.context)
     yield from _eviction(decision)
 
 
@@ -71,22 +80,56 @@ def percent(ratio: float | None) -> str:
     return "?" if ratio is None else f"{100 * ratio:.1f} %"
 
 
+def _limit(decision: Decision) -> Rung:
+    """What each engine does beyond the model's positions. Source: vLLM config/model.py, SGLang
+    configs/model_config.py, llama.cpp tools/server/server-context.cpp."""
+    does = {
+        "vllm": "vLLM refuses more, but for VLLM_ALLOW_LONG_MAX_MODEL_LEN=1",
+        "sglang": "SGLang refuses more, but for SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1",
+        "llama_cpp": "llama-server cuts slots to it",
+    }
+    told = f"; {does[decision.engine]}" if decision.engine in does else ""
+    asked = decision.target.context
+    finding = f"{decision.limit:,} tokens are the model's most, {asked:,} are asked for{told}"
+    return Rung(rung="limit", finding=f"{finding}: longer needs a config with RoPE scaling", fits=False)
+
+
 def _need(decision: Decision) -> Rung:
     kv, target = decision.whole.budget.ranks[0].kv, decision.target
     if decision.need_bytes is None or kv.bytes_per_token is None:
-        return Rung(rung="need", finding=f"not known: {'; '.join(decision.whole.budget.unknown)}")
+        return Rung(rung="need", finding=_NOT_KNOWN)
     fixed = f" and {size_text(kv.fixed_bytes_per_request)} a request" if kv.fixed_bytes_per_request else ""
     return Rung(
         rung="need",
-        finding=f"{size_text(decision.need_bytes)} for {target.concurrency:,} x {target.context:,} tokens: "
-        f"{kv.bytes_per_token:,} B a token{fixed} in {kv_dtype(decision.whole)}",
+        finding=f"{size_text(decision.need_bytes)}{_over(decision)} for {target.concurrency:,} x {target.context:,} "
+        f"tokens: {kv.bytes_per_token:,} B a token{fixed} in {kv_dtype(decision.whole)}{_reserve(decision)}",
         bytes=decision.need_bytes,
     )
 
 
+def _over(decision: Decision) -> str:
+    """That bytes are those of all GPUs together, or where these can't share them, of one copy."""
+    gpus = decision.target.gpus
+    if gpus == 1:
+        return ""
+    shared = decision.engine == "llama_cpp" or gpus <= decision.kv_heads
+    return f" over {gpus} GPUs" if shared else f" in one copy on {gpus} GPUs"
+
+
+def _reserve(decision: Decision) -> str:
+    """What of a request's KV is for the engine's step."""
+    step = decision.whole.budget.arguments.get("max_num_batched_tokens")
+    if not decision.in_flight_bytes or step is None:
+        return ""
+    reserve = size_text(decision.in_flight_bytes)
+    return f", {reserve} of a request being the engine's in-flight reserve for steps of {step.value:,} tokens"
+
+
 def _verdict(fit: Fit) -> str:
     if fit.fits is None:
-        return f"not known: {'; '.join(fit.budget.unknown) or 'the device has no known size'}"
+        return _NOT_KNOWN if fit.budget.unknown else f"{_NOT_KNOWN}: the device has no known size"
+    if fit.budget.refused:
+        return f"{_where(fit)}: {_room(fit)}"
     weights = f"weights {size_text(fit.weights_bytes or 0)} a GPU"
     if not fit.fits and not fit.pool_bytes:
         return f"{_where(fit)}: {weights} leave no room for KV"
@@ -94,11 +137,11 @@ def _verdict(fit: Fit) -> str:
 
 
 def _architecture(decision: Decision) -> Rung:
-    kept, plain = decision.whole.kv_bytes, _plain_bytes(decision.shape, decision.target.context)
+    kept, plain = decision.request_bytes, _plain_bytes(decision.shape, decision.target.context)
     kinds = ", ".join(f"{count} x {name}" for name, count in _kinds(decision.shape).items())
     if kept is None or plain is None:
-        return Rung(rung="architecture", finding=f"{kinds}: what it saves is not known")
-    finding = f"{kinds}: {size_text(kept)} a request"
+        return Rung(rung="architecture", finding=f"{kinds}: what it saves is not known" if kinds else _NOT_KNOWN)
+    finding = f"{kinds}: {size_text(kept)} a request{_over(decision)}"
     if plain <= kept:
         return Rung(rung="architecture", finding=finding, bytes=kept)
     return Rung(
@@ -135,11 +178,36 @@ def _formats(decision: Decision) -> Iterator[Rung]:
         )
 
 
-def _gpus(decision: Decision) -> Rung:
-    fit = decision.more
+def _step(decision: Decision, step: SmallerStep) -> Rung:
+    saved = (decision.need_bytes or 0) - step.bytes
+    kind = f" with {step.kind.name} KV" if step.kind else ""
+    return Rung(
+        rung="step",
+        finding=f"{step.tokens:,} tokens instead of {step.default:,}{kind}: {size_text(step.bytes)}, "
+        f"{size_text(saved)} less; {_room(step.fit)}",
+        fits=True,
+        bytes=step.bytes,
+        saves_bytes=saved,
+        warning=step.kind.warning if step.kind else None,
+    )
+
+
+def _gpus(decision: Decision) -> Iterator[Rung]:
+    fit, limits = decision.more, _limits(decision)
     if fit is None:
-        return Rung(rung="gpus", finding=f"not even {GPU_COUNTS[-1]} GPUs hold it; {_limits(decision)}", fits=False)
-    return Rung(rung="gpus", finding=f"{_where(fit)}: {_room(fit)}; {_limits(decision)}", fits=True, bytes=fit.kv_bytes)
+        why = _room(decision.asked) if decision.asked.budget.refused else limits
+        yield Rung(rung="gpus", finding=f"not even {GPU_COUNTS[-1]} GPUs hold it; {why}", fits=False)
+    else:
+        yield Rung(rung="gpus", finding=f"{_where(fit)}: {_room(fit)}; {limits}", fits=True, bytes=fit.kv_bytes)
+    both = decision.combined
+    if both is not None:
+        yield Rung(
+            rung="gpus",
+            finding=f"{_where(both.fit)} with {both.kind.name} KV: {_room(both.fit)}",
+            fits=True,
+            bytes=both.fit.kv_bytes,
+            warning=both.kind.warning,
+        )
 
 
 def _limits(decision: Decision) -> str:
@@ -153,8 +221,10 @@ def _limits(decision: Decision) -> str:
     return f"{heads}, KV over {kv_heads} ranks at most; PP divides layers"
 
 
-def _less(rung: str, fit: Fit | None) -> Rung:
+def _less(decision: Decision, rung: str, fit: Fit | None) -> Rung:
     if fit is None:
+        if decision.asked.budget.refused:
+            return Rung(rung=rung, finding=_room(decision.asked), fits=False)
         least = "request of this length" if rung == "concurrency" else "short request each"
         return Rung(rung=rung, finding=f"not even one {least} fits", fits=False)
     found = f"{fit.concurrency:,} x {fit.context:,} tokens on {_where(fit)}, headroom {percent(fit.headroom_ratio)}"
@@ -188,7 +258,9 @@ def _where(fit: Fit) -> str:
 
 
 def _room(fit: Fit) -> str:
-    """The two figures that decide."""
+    """The two figures that decide; or why the engine does not start."""
+    if fit.budget.refused:
+        return "; ".join(fit.budget.refused)
     if fit.requests is None or fit.headroom_ratio is None:
         return "its room is not known"
     of = f" of {fit.concurrency:,}" if fit.requests < fit.concurrency else ""

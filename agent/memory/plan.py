@@ -11,6 +11,7 @@ from agent.memory.arguments import Arguments
 from agent.memory.budget import Device, ModelFacts
 from agent.memory.decision import Decision, Target, decide, on_these
 from agent.memory.fitting import Fit
+from agent.memory.gguf_weights import as_gguf
 from agent.memory.ladder import Rung, kv_dtype, ladder
 from agent.memory.serving import TITLES, flags_text
 from collectors.readings import ModelFiles
@@ -67,11 +68,12 @@ def plan(files: ModelFiles, base: Arguments, device: Device, target: Target, *, 
         ModelConfigError: the config has an absurd value.
         ValueError: arguments that don't go with the model.
     """
+    files, counted = as_gguf(files, base.weights_bytes) if base.engine == "llama_cpp" else (files, "")
     decision = decide(files, base, device, target)
     elsewhere = (choice for engine in others for choice in _elsewhere(files, _in_common(base, engine), device, target))
     budget = decision.asked.budget
     return Plan(
-        fits=decision.asked.fits,
+        fits=decision.fits,
         engine=base.engine,
         model=budget.model,
         device=device,
@@ -81,21 +83,29 @@ def plan(files: ModelFiles, base: Arguments, device: Device, target: Target, *, 
         choices=(*_choices(decision), *elsewhere),
         ladder=tuple(ladder(decision)),
         unknown=budget.unknown,
-        warnings=budget.warnings,
+        warnings=(*budget.warnings, *((f"llama.cpp is counted with {counted}",) if counted else ())),
     )
 
 
 def _choices(decision: Decision) -> Iterator[Choice]:
     asked, target = decision.asked, decision.target
-    if asked.fits:
+    if decision.fits:
         yield _choice(asked, "fits as it is")
     if decision.fewer is not None:
         yield _choice(decision.fewer, f"fewest GPUs: {decision.fewer.layout.gpus} of {target.gpus}")
     for one in decision.formats:
         if one.fit.fits:
             yield _choice(one.fit, f"{one.kind.name} KV on the GPUs there are", one.kind.warning)
+    step = decision.step
+    if step is not None:
+        kind = f" and {step.kind.name} KV" if step.kind else ""
+        warning = step.kind.warning if step.kind else None
+        yield _choice(step.fit, f"steps of {step.tokens:,} tokens{kind} on the GPUs there are", warning)
     if decision.more is not None:
         yield _choice(decision.more, f"{decision.more.layout.gpus} GPUs, KV as it is")
+    both = decision.combined
+    if both is not None:
+        yield _choice(both.fit, f"{both.fit.layout.gpus} GPUs with {both.kind.name} KV", both.kind.warning)
     if decision.concurrency is not None:
         yield _choice(decision.concurrency, "most requests of this length on the GPUs there are")
     if decision.context is not None:
@@ -108,13 +118,14 @@ def _in_common(base: Arguments, engine: str) -> Arguments:
         engine=engine,
         weights_bytes=base.weights_bytes,
         dtype=base.dtype,
-        quantization=base.quantization,
+        quantization=None if engine == "llama_cpp" else base.quantization,
         enforce_eager=base.enforce_eager,
     )
 
 
 def _elsewhere(files: ModelFiles, base: Arguments, device: Device, target: Target) -> Iterator[Choice]:
     """The target in another engine, as it is or in the first KV format that makes it fit; nothing where none does."""
+    files, counted = as_gguf(files, base.weights_bytes) if base.engine == "llama_cpp" else (files, "")
     try:
         found = on_these(files, base, device, target)
     except ValueError:
@@ -122,11 +133,11 @@ def _elsewhere(files: ModelFiles, base: Arguments, device: Device, target: Targe
     if found is None:
         return
     fit, kind = found
-    title = TITLES[base.engine] + (", as a GGUF file" if base.engine == "llama_cpp" else "")
+    title, weights = TITLES[base.engine], f", with {counted}" if counted else ""
     if kind is None:
-        yield _choice(fit, f"in {title}")
+        yield _choice(fit, f"in {title}{weights}")
     else:
-        yield _choice(fit, f"in {title}: {kind.name} KV on the GPUs there are", kind.warning)
+        yield _choice(fit, f"in {title}: {kind.name} KV on the GPUs there are{weights}", kind.warning)
 
 
 def _choice(fit: Fit, why: str, warning: str | None = None) -> Choice:

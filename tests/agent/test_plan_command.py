@@ -91,6 +91,16 @@ def test_a_model_that_is_not_known(tmp_path: Path) -> None:
 
     assert result.exit_code == 0
     assert "unknown: model_type 'tomorrow' is not known here" in " ".join(result.stdout.split())
+    assert result.stdout.count("is not known here") == 1
+    assert ["architecture", "not", "known"] in [line.split() for line in result.stdout.splitlines()]
+
+
+@pytest.mark.parametrize(("concurrency", "said"), [("1", ": 1 request of 8,192"), ("2", ": 2 requests of 8,192")])
+def test_one_request_is_singular(concurrency: str, said: str) -> None:
+    """As a person would say it."""
+    assert said in " ".join(
+        _run(_config("llama-3.2-1b"), *_target("h100", "8K", concurrency), columns=140).stdout.split()
+    )
 
 
 @pytest.mark.parametrize(

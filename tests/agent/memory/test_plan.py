@@ -157,6 +157,125 @@ def test_more_sequences_than_the_default() -> None:
     assert "--max-num-seqs 2000" in decided.choices[0].engine_flags
 
 
+def test_need_and_room_are_of_one_arithmetic() -> None:
+    """Need, room and reserve are those of the engine's own step: Gemma 3's windows hold what is in flight.
+
+    A request's need in a pool of exactly that size has room for one.
+    """
+    decided = planned("gemma-3-27b", "h100", 32_768, 8)
+    device, _ = find_gpus("h100")
+    alone = compute(files("gemma-3-27b"), Arguments(max_model_len=32_768), device).ranks[0].kv.request_bytes or 0
+
+    need = rungs(decided, "need")[0]
+    assert need.bytes == 8 * alone
+    assert "of a request being the engine's in-flight reserve for steps of 8,192 tokens" in need.finding
+    assert (rungs(decided, "architecture")[0].bytes, rungs(decided, "fit")[0].bytes) == (alone, 8 * alone)
+
+
+def test_a_smaller_step() -> None:
+    """Less in flight is offered where the reserve is what does not fit, before more GPUs; the step keeps FP8 enough."""
+    decided = planned("gemma-3-27b", "h100", 32_768, 8)
+
+    rung = rungs(decided, "step")[0]
+    assert rung.fits is True
+    assert rung.finding.startswith("2,048 tokens instead of 8,192 with fp8 KV: ")
+    choice = decided.choices[0]
+    assert choice.why == "steps of 2,048 tokens and fp8 KV on the GPUs there are"
+    assert "--max-num-batched-tokens 2048 --kv-cache-dtype fp8" in choice.engine_flags
+    assert not rungs(planned("gemma-3-27b", "h100", 32_768, 8, max_num_batched_tokens=8192), "step")
+    assert not rungs(planned("llama-3.1-8b", "h100", K128, 8), "step")
+
+
+@pytest.mark.parametrize(
+    ("engine", "said"),
+    [("vllm", "vLLM refuses more"), ("sglang", "SGLang refuses more"), ("llama_cpp", "llama-server cuts slots to it")],
+)
+def test_beyond_the_models_limit(engine: str, said: str) -> None:
+    """Said first; nothing longer than the model's own 131,072 tokens is offered, in no engine."""
+    device, _ = find_gpus("h100")
+    target = Target(gpus=1, context=1 << 20, concurrency=1)
+
+    decided = plan(files("llama-3.1-8b"), Arguments(engine=engine), device, target, others=ENGINES)
+
+    assert [(rung.rung, rung.fits) for rung in decided.ladder] == [
+        ("limit", False),
+        ("need", None),
+        ("fit", False),
+        ("architecture", None),
+        ("context", True),
+    ]
+    assert said in decided.ladder[0].finding
+    assert decided.fits is False
+    assert [choice.context for choice in decided.choices] == [K128]
+
+
+def test_more_slots_than_llama_cpp_has() -> None:
+    """256 sequences are its most (LLAMA_MAX_SEQ), so no choice has more."""
+    decided = planned("llama-3.1-8b", "h200", 512, 2000, engine="llama_cpp")
+
+    assert "llama.cpp refuses 2,000 slots" in rungs(decided, "fit")[0].finding
+    assert "llama.cpp refuses 2,000 slots" in rungs(decided, "context")[0].finding
+    assert [choice.concurrency for choice in decided.choices] == [256]
+    device, _ = find_gpus("h200")
+    target = Target(gpus=1, context=512, concurrency=2000)
+    elsewhere = plan(files("llama-3.2-1b"), Arguments(), device, target, others=("llama_cpp",))
+    assert {choice.engine for choice in elsewhere.choices} == {"vllm"}
+
+
+def test_more_gpus_and_a_smaller_format() -> None:
+    """Fewer GPUs with FP8 than without: 320 GiB of KV and 131 GiB of weights on 8 x 79 GiB."""
+    decided = planned("llama-3.1-70b", "h100x2", K128, 16)
+
+    assert [(rung.fits, rung.finding.split(":")[0]) for rung in rungs(decided, "gpus")] == [
+        (True, "16 GPUs (TP 8 x PP 2, nodes of 8)"),
+        (True, "8 GPUs (TP 8) with fp8 KV"),
+    ]
+    combined = next(choice for choice in decided.choices if choice.gpus == 8)
+    assert (combined.kv_cache_dtype, combined.why) == ("fp8", "8 GPUs with fp8 KV")
+    assert "evaluate" in (combined.warning or "")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("llama-3.1-8b", "a GGUF file of bf16 weights; give the .gguf or --weights-bytes for a quantised one"),
+        ("deepseek-v3", "a GGUF file of bf16 weights (GGUF has no FP8); give the .gguf"),
+        ("gpt-oss-20b", "a GGUF file of MXFP4 weights"),
+    ],
+)
+def test_weights_of_a_gguf_file(name: str, said: str) -> None:
+    """What llama.cpp's weights are counted as is said; GGUF has no FP8, so 671 x 10^9 of them are of 2 B there."""
+    device, _ = find_gpus("h200")
+    target = Target(gpus=16, context=4096, concurrency=1)
+
+    decided = plan(files(name), Arguments(), device, target, others=("llama_cpp",))
+
+    found = next(choice for choice in decided.choices if choice.engine == "llama_cpp")
+    assert said in found.why
+    assert any(said in text for text in planned(name, "h200x16", 4096, 1, engine="llama_cpp").warnings)
+    if name == "deepseek-v3":
+        assert 16 * (found.weights_bytes or 0) > 2 * 650 * 10**9
+
+
+def test_weights_of_a_gguf_file_as_given() -> None:
+    """Given bytes are those of the file."""
+    decided = planned("deepseek-v3", "h200x4", 4096, 1, engine="llama_cpp", weights_bytes=400 * 10**9)
+
+    assert decided.fits is True
+    assert any("weights' bytes as given" in text for text in decided.warnings)
+
+
+def test_bytes_of_all_gpus_and_of_one() -> None:
+    """Each figure says whose it is: of all GPUs, of one copy where GPUs can't share it, or of a GPU."""
+    decided = planned("llama-3.1-70b", "h100x2", K128, 16)
+
+    assert rungs(decided, "need")[0].finding.startswith("640.00 GiB over 2 GPUs for ")
+    assert "40.00 GiB a request over 2 GPUs" in rungs(decided, "architecture")[0].finding
+    assert any("needs 20.00 GiB of KV a GPU, the pool holds 2.57 GiB a GPU" in text for text in decided.warnings)
+    latent = planned("deepseek-v3", "h200x8", 8192, 4)
+    assert "in one copy on 8 GPUs" in rungs(latent, "need")[0].finding
+
+
 @pytest.mark.parametrize(
     ("most", "step", "limit", "expected"),
     [(100, 1, 1000, 100), (100, 1, 37, 37), (100, 1, 0, None), (1000, 256, 600, 512), (1000, 256, 999, 768)],

@@ -3,7 +3,7 @@
     context of all slots = --ctx-size, padded to 256
     context of one slot  = all of that in a unified cache, else its share, padded to 256
 
-Source: llama.cpp b11549 src/llama-context.cpp, common/arg.cpp.
+Source: llama.cpp b11549 src/llama-context.cpp, src/llama-cparams.h (LLAMA_MAX_SEQ), common/arg.cpp.
 """
 
 from collections.abc import Iterator
@@ -25,6 +25,7 @@ CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq
 _PADDING = 256
 _BLOCK = 32
 _BATCH, _UBATCH, _SLOTS = 2048, 512, 4
+_MOST_SLOTS = 256
 _NO_CONTEXT = 4096
 _OWN_NAMES = {"auto": "f16", "float16": "f16", "bfloat16": "bf16", "float32": "f32"}
 _WITHOUT_WINDOWS = ("mistral", "mixtral", "phi3", "qwen2")  # llama.cpp keeps all of their tokens
@@ -107,7 +108,7 @@ def resolve(arguments: Arguments, shape: ModelShape, device: Device, *, draft: M
         windows=shape.model_type not in _WITHOUT_WINDOWS,
         resolved=pick.resolved,
     )
-    refused = tuple(_refused(shape, *names))
+    refused = tuple(_refused(shape, slots, *names))
     return replace(
         settings,
         refused=refused,
@@ -144,7 +145,9 @@ def _cache_type(pick: Picker, name: str, both: str | None) -> str:
     return _OWN_NAMES.get(ALIASES.get(chosen, chosen), chosen)
 
 
-def _refused(shape: ModelShape, k: str, v: str) -> Iterator[str]:
+def _refused(shape: ModelShape, slots: int, k: str, v: str) -> Iterator[str]:
+    if slots > _MOST_SLOTS:
+        yield f"llama.cpp refuses {slots:,} slots: {_MOST_SLOTS} sequences are the most it has"
     for name in sorted({k, v} - set(CACHE_TYPES)):
         yield f"llama.cpp has no cache type {shown(name)}; expected one of {', '.join(CACHE_TYPES)}"
     caches = _caches(shape)

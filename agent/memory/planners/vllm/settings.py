@@ -256,8 +256,6 @@ def _warnings(settings: Settings, shape: ModelShape, pick: Picker) -> Iterator[s
             f"vLLM refuses max_num_seqs {settings.max_num_seqs} above max_num_batched_tokens "
             f"{settings.max_num_batched_tokens}"
         )
-    if shape.max_positions and settings.max_model_len > shape.max_positions:
-        yield f"vLLM refuses max_model_len {settings.max_model_len} above the model's {shape.max_positions} by default"
     if not shape.max_positions and pick.defaulted("max_model_len"):
         yield f"the config has no max_position_embeddings; vLLM then assumes {_DEFAULT_CONTEXT}"
     if settings.kv_cache_dtype.startswith("turboquant") and not any(isinstance(c, State) for c in _caches(shape)):
@@ -273,6 +271,10 @@ def _warnings(settings: Settings, shape: ModelShape, pick: Picker) -> Iterator[s
 
 def _refused(settings: Settings, shape: ModelShape) -> Iterator[str]:
     yield from _refused_parallelism(settings, shape)
+    length = settings.resolved.get("max_model_len")
+    running = length is not None and length.source == "reported"
+    if shape.max_positions and settings.max_model_len > shape.max_positions and not running:
+        yield f"vLLM refuses max_model_len {settings.max_model_len} above the model's {shape.max_positions} by default"
     latent = any(isinstance(cache, Latent) for cache in _caches(shape))
     if latent and settings.kv_cache_dtype == "nvfp4":
         yield "vLLM refuses kv_cache_dtype nvfp4 with latent attention"

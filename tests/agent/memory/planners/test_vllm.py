@@ -208,6 +208,16 @@ def test_contradictions_are_said(flags: dict[str, Any], said: str) -> None:
     assert _said(budget(config("llama-3.1-8b"), **flags), said)
 
 
+def test_a_context_beyond_the_model_is_refused_unless_it_runs() -> None:
+    """vLLM doesn't start with it by default; one that reports it has been told to."""
+    files = ModelFiles(path="/models/llama", config=config("llama-3.1-8b"))
+    given = Arguments(max_model_len=200_000)
+    reported, _ = from_reported({"max_model_len": 200_000}, engine="vllm")
+
+    assert any("max_model_len 200000" in text for text in compute(files, given, Device()).refused)
+    assert compute(files, merge(Arguments(), reported), Device()).refused == ()
+
+
 def test_replication_of_kv_heads_and_latents_is_said() -> None:
     """Four KV heads on 8 ranks; one latent on 8 ranks; 10 heads that 4 ranks can't share."""
     assert _said(budget(config("qwen3-30b-a3b"), tp=8), "KV heads are replicated: 4 heads for 8")
