@@ -17,7 +17,7 @@ WARM_UP_MINUTES = 20  # until every card has been dealt once
 CALM_MINUTES = 11  # until what went is forgotten, and histories are full again
 LOOKS = 10
 NOISE = 260  # objects of a type: caches hold up to 256
-NOISE_SERIES = 2  # growth is not known at each moment
+NOISE_SERIES = 10  # what is not known at each moment; a server that stays behind has more
 POOL = "asyncio_"  # threads that the event loop keeps for its next need; a few at most
 
 
