@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
@@ -36,24 +37,27 @@ class Replay:
     def paths(self) -> list[str]:
         return [request.path for request in self.requests]
 
-    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+    def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.get_running_loop().create_task(self._handle(reader, writer))
         self._connections.add(task)
-        task.add_done_callback(self._connections.discard)
-        with contextlib.suppress(
-            ConnectionError, EOFError, asyncio.CancelledError
-        ):  # who asked has gone, or the test ends
+        task.add_done_callback(partial(self._ended, writer))
+
+    def _ended(self, writer: asyncio.StreamWriter, task: asyncio.Task[None]) -> None:
+        """However it ended, and even if it never began."""
+        self._connections.discard(task)
+        writer.transport.abort()
+
+    async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError, EOFError):  # who asked has gone
             await self._serve(reader, writer)
             writer.close()
             await writer.wait_closed()
-        writer.transport.abort()
 
     async def end(self) -> None:
         await _turns()
         for task in self._connections:
             task.cancel()
-        await asyncio.gather(*self._connections)
+        await asyncio.gather(*self._connections, return_exceptions=True)
         await _turns()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -101,7 +105,7 @@ async def replaying(
 ) -> AsyncIterator[Replay]:
     """Serve the answers on ``port`` of ``host``, by default a free one, while inside."""
     replay = Replay(answers)
-    server = await asyncio.start_server(replay.handle, host, port)
+    server = await asyncio.start_server(replay.connected, host, port)
     port = server.sockets[0].getsockname()[1]
     replay.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     async with server:
