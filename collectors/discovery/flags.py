@@ -52,7 +52,7 @@ def whole(text: str) -> int | None:
     return int(text) if _WHOLE.fullmatch(text) else None
 
 
-def _number(text: str) -> float | None:
+def finite(text: str) -> float | None:
     try:
         number = float(text)
     except ValueError:
@@ -66,4 +66,4 @@ def plain_text(text: str) -> str | None:
     return text if is_plain and redact([text]) == " ".join(text.split()) else None
 
 
-_READERS: dict[Kind, Callable[[str], Value | None]] = {"whole": whole, "number": _number, "text": plain_text}
+_READERS: dict[Kind, Callable[[str], Value | None]] = {"whole": whole, "number": finite, "text": plain_text}

@@ -21,16 +21,16 @@ NO_POOL = (
 )
 
 
-def pool_of(facts: Facts, *, fresh: bool) -> PoolReading | None:
+def pool_of(facts: Facts, *, fresh: bool, replica: str = REPLICA) -> PoolReading | None:
     """The pool; None before the first request has ended."""
-    blocks, size = facts.count(REPLICA, "blocks"), facts.count(REPLICA, "block_size")
-    used = facts.count(REPLICA, "used_blocks") if fresh else None
-    free = facts.count(REPLICA, "free_blocks") if fresh else None
-    ratio = facts.ratio(REPLICA, "used_ratio") if fresh else None
+    blocks, size = facts.count(replica, "blocks"), facts.count(replica, "block_size")
+    used = facts.count(replica, "used_blocks") if fresh else None
+    free = facts.count(replica, "free_blocks") if fresh else None
+    ratio = facts.ratio(replica, "used_ratio") if fresh else None
     if not blocks:
         return None
     return PoolReading(
-        replica=REPLICA,
+        replica=replica,
         used_ratio=ratio if used is None else min(used / blocks, 1.0),
         capacity_tokens=blocks * size if size else None,
         used_tokens=used * size if size and used is not None else None,

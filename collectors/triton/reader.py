@@ -11,9 +11,10 @@ from msgspec.structs import replace
 
 from collectors.errors import CollectorError
 from collectors.http_text import Endpoint
-from collectors.readings import PoolReading, ReplicaReading, ServerReading
+from collectors.readings import ReplicaReading, ServerReading
 from collectors.renewal import Renewal, is_fresh
 from collectors.series import Facts, Series
+from collectors.tensorrt_llm.page import pool_of
 from collectors.triton.names import NAMES
 
 METRICS = "/metrics"
@@ -64,7 +65,7 @@ def _model(labels: Mapping[str, str]) -> str:
 def _reading(at: float, facts: Facts, renewed: Mapping[str, float | None]) -> ServerReading:
     only = len(renewed) == 1
     fresh = {model: is_fresh(renewed_at, at) for model, renewed_at in renewed.items()}
-    pools = [pool for model in renewed if (pool := _pool(facts, model, fresh=fresh[model]))]
+    pools = [pool for model in renewed if (pool := pool_of(facts, fresh=fresh[model], replica=model))]
     replicas = [_replica(facts, model, fresh=fresh[model]) for model in renewed]
     ages = [renewed_at for renewed_at in renewed.values() if renewed_at is not None]
     notes = (*facts.notes, *(() if renewed else (_NONE,)), *(() if all(fresh.values()) else (_STILL,)))
@@ -77,24 +78,6 @@ def _reading(at: float, facts: Facts, renewed: Mapping[str, float | None]) -> Se
         pools=tuple(replace(pool, replica="0") if only else pool for pool in pools),
         replicas=tuple(replace(one, replica="0") if only else one for one in replicas),
         notes=notes,
-    )
-
-
-def _pool(facts: Facts, model: str, *, fresh: bool) -> PoolReading | None:
-    blocks, size = facts.count(model, "blocks"), facts.count(model, "block_size")
-    used = facts.count(model, "used_blocks") if fresh else None
-    free = facts.count(model, "free_blocks") if fresh else None
-    if not blocks:
-        return None
-    return PoolReading(
-        replica=model,
-        used_ratio=None if used is None else min(used / blocks, 1.0),
-        capacity_tokens=blocks * size if size else None,
-        used_tokens=used * size if size and used is not None else None,
-        available_tokens=free * size if size and free is not None else None,
-        blocks=blocks,
-        used_blocks=used,
-        block_size_tokens=size or None,
     )
 
 

@@ -5,7 +5,6 @@
 """
 
 import json
-import math
 import re
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -13,13 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec import Struct
 
 from collectors.discovery.command import Value
-from collectors.procfs import redact
+from collectors.discovery.flags import MAX_TEXT_LENGTH, finite, plain_text, whole
 from collectors.vllm.flags import ALIASES, KINDS, OTHER_SWITCHES, Kind
 
-MAX_TEXT_LENGTH = 4096
 MAX_SETTINGS = 1000
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)([kKmMgGtT])")
-_WHOLE = re.compile(r"-?\d{1,18}")
 _FLAG = re.compile(r"--?[A-Za-z][^=\s]*(?:=.*)?", re.DOTALL)
 _FACTORS: dict[str, int] = {letter: 1000**power for power, letter in enumerate("kmgt", 1)}
 _FACTORS |= {letter: 1024**power for power, letter in enumerate("KMGT", 1)}
@@ -46,7 +43,7 @@ def parse(words: Sequence[str]) -> Flags:
     while rest:
         word = rest.popleft()
         if not _is_flag(word):
-            bare = _text(word) if bare is None and is_free else bare
+            bare = plain_text(word) if bare is None and is_free else bare
             continue
         name, keys, value = _split(word)
         positive = name.removeprefix("no-") if name not in KINDS else name
@@ -112,14 +109,10 @@ def _typed(name: str, kind: Kind, given: Sequence[str]) -> dict[str, Value]:
     if kind == "switch":
         return {name: _TRUTH.get(given[0].lower(), True) if given else True}
     if kind == "several":
-        numbers = [_whole(word) for word in given]
+        numbers = [whole(word) for word in given]
         return {} if None in numbers or not numbers else {name: ",".join(map(str, numbers))}
     value = _READERS[kind](given[0]) if given else None
     return {} if value is None else {name: value}
-
-
-def _whole(text: str) -> int | None:
-    return int(text) if _WHOLE.fullmatch(text) else None
 
 
 def _size(text: str) -> Value | None:
@@ -128,25 +121,11 @@ def _size(text: str) -> Value | None:
         return "auto"
     found = _SIZE.fullmatch(text)
     if not found:
-        return _whole(text)
+        return whole(text)
     number, suffix = found.groups()
     if "." not in number:
         return int(number) * _FACTORS[suffix]
     return int(float(number) * _FACTORS[suffix]) if suffix.islower() else None
-
-
-def _number(text: str) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None
-
-
-def _text(text: str) -> str | None:
-    """As it is, unless redaction would have to change it."""
-    is_plain = 0 < len(text) <= MAX_TEXT_LENGTH and text.isprintable()
-    return text if is_plain and redact([text]) == " ".join(text.split()) else None
 
 
 def _object(text: str) -> str | None:
@@ -155,7 +134,7 @@ def _object(text: str) -> str | None:
         return None
     try:
         value = json.loads(text)
-        return _text(json.dumps(value, allow_nan=False)) if isinstance(value, dict) else None
+        return plain_text(json.dumps(value, allow_nan=False)) if isinstance(value, dict) else None
     except (ValueError, RecursionError):
         return None
 
@@ -194,10 +173,10 @@ def _is_small(value: object) -> bool:
 
 
 _READERS: dict[str, Callable[[str], Value | None]] = {
-    "whole": _whole,
+    "whole": whole,
     "size": _size,
-    "number": _number,
-    "text": _text,
+    "number": finite,
+    "text": plain_text,
     "object": _object,
-    "first": _text,
+    "first": plain_text,
 }

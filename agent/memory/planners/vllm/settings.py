@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from agent.memory.arguments import Arguments, Source
-from agent.memory.kv_cache import Layouts, stage_layers
+from agent.memory.kv_cache import Layouts
 from agent.memory.kv_formats import ALIASES, FORMATS, FP8_INDEX, MXFP4_INDEX, STATE_BYTES, kv_format
 from agent.memory.layers import Cache, Heads, IndexKeys, Latent, Layer, Record, State
 from agent.memory.model_config import ModelShape
 from agent.memory.planners import planner
-from agent.memory.planners.planner import Device, Picker
+from agent.memory.planners.planner import Device, Picker, split_stages
 from agent.memory.planners.vllm.groups import Group, Placed, group_caches
 from agent.memory.planners.vllm.rules import DEFAULT_VERSION, Rules, rules_for
 from agent.memory.planners.vllm.specs import Load, PagingError, layer_specs
@@ -73,7 +73,7 @@ def resolve(arguments: Arguments, shape: ModelShape, device: Device, *, draft: M
     by_bytes = pick.if_given("kv_cache_memory_bytes", arguments.kv_cache_memory_bytes)
     speculative = pick("speculative", "none")
     speculated, draft_layers = _speculation(speculative, shape, draft)
-    stages = _stages(pick.if_given("pp_layers", arguments.pp_layers), len(shape.layers), pp)
+    stages = split_stages(pick.if_given("pp_layers", arguments.pp_layers), len(shape.layers), pp)
     kv_cache_dtype = pick.kept("kv_cache_dtype", *_kv_dtype(pick, shape, dtype, device))
     load = _load(pick, shape, rules, in_flight=tokens * (_batches(pick, pp) if rules.batches_in_flight else 1))
     settings = Settings(
@@ -211,19 +211,6 @@ def _step_defaults(device_bytes: int | None, device_name: str | None) -> tuple[i
     if size >= 70 * GIB and "a100" not in (device_name or "").lower():
         return 8192, 1024
     return 2048, 256
-
-
-def _stages(given: tuple[int, ...] | None, count: int, pp: int) -> tuple[int, ...]:
-    if given is not None:
-        if len(given) != pp or (count and sum(given) != count):
-            raise ValueError(
-                f"argument 'pp_layers': expected {pp} stage(s) with {count or 'all'} layers in all, got {len(given)} "
-                f"with {sum(given)}"
-            )
-        return given
-    if count and pp > count:
-        raise ValueError(f"argument 'pp': expected at most the model's {count} layers, got {pp}")
-    return stage_layers(count, pp)
 
 
 def _unknown(settings: Settings, shape: ModelShape) -> Iterator[str]:
