@@ -39,12 +39,16 @@ _ENGINES_OF = {  # of flags that not every engine has
     "--num-gpu-blocks": ("vllm",),
     "--kv-cache-memory-bytes": ("vllm",),
     "--tp": ("vllm", "sglang", "llama_cpp"),
+    "--ctx-size": ("llama_cpp",),
+    "--kv-unified": ("llama_cpp",),
+    "--swa-full": ("llama_cpp",),
 }
 _ALIKE = (  # what one engine calls what another calls otherwise
     ("--gpu-memory-utilization", "--mem-fraction-static"),
     ("--ubatch", "--max-num-batched-tokens"),
     ("--parallel", "--max-num-seqs"),
     ("--tp", "--pp"),
+    ("--ctx-size", "--max-model-len"),
 )
 _VERSION = re.compile(r"v?\d{1,9}\.\d{1,9}([.+\-_a-z0-9]*)|b\d{1,9}", re.A)
 
@@ -75,6 +79,9 @@ _SERVER = (
     ("--max-model-len", "N", "Longest request, prompt and output; 32k and 32K are understood."),
     ("--max-num-seqs", "N", "Sequences of one step."),
     ("--parallel", "N", "Slots of the server (llama.cpp)."),
+    ("--ctx-size", "N", "Tokens of all slots together (llama.cpp)."),
+    ("--kv-unified/--no-kv-unified", None, "Slots share one cache (llama.cpp)."),
+    ("--swa-full", None, "Window layers cache as much as full ones (llama.cpp)."),
     ("--speculative", "none|mtp:N", "Speculate N tokens with the model's own prediction layers."),
     ("--draft-model", "MODEL", "Speculate with this model."),
     ("--prefix-caching", "on|off", "Keep prefixes for later requests."),
@@ -104,13 +111,13 @@ def cuda_bytes_option(command: F) -> F:
 
 
 def read_arguments(flags: Mapping[str, object], *, engine: str | None) -> Arguments:
-    """Arguments from options by click's names; None and False were not given.
+    """Arguments from options by click's names; None was not given.
 
     Raises:
         InputError: an unknown engine, or a value that its engine would not take.
     """
     engine = engine or "vllm"
-    given = {_flag(name): value for name, value in flags.items() if value is not None and value is not False}
+    given = {_flag(name): value for name, value in flags.items() if value is not None}
     version = given.get("--engine-version")
     if isinstance(version, str) and not _VERSION.fullmatch(version):
         raise InputError(f"argument '--engine-version': expected a version such as 0.33 or b6500, got {version[:60]!r}")
@@ -132,7 +139,7 @@ def check_flags(flags: Mapping[str, object], *, engine: str | None) -> None:
     engine = engine or "vllm"
     if engine not in ENGINES:
         return
-    for flag in (_flag(name) for name, value in flags.items() if value is not None and value is not False):
+    for flag in (_flag(name) for name, value in flags.items() if value is not None):
         engines = _ENGINES_OF.get(flag, ENGINES)
         if engine not in engines:
             others = (other for pair in _ALIKE if flag in pair for other in pair)
@@ -169,7 +176,9 @@ def one_sentence(work: Callable[[], T], *, files: ModelFiles | None = None) -> T
 def _added(command: F, options: tuple[tuple[str, str | None, str], ...]) -> F:
     for name, metavar, text in reversed(options):
         option = (
-            click.option(name, metavar=metavar, help=text) if metavar else click.option(name, is_flag=True, help=text)
+            click.option(name, metavar=metavar, help=text)
+            if metavar
+            else click.option(name, is_flag=True, default=None, help=text)
         )
         command = option(command)
     return command

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from agent.budget_text import device_text
 from agent.engine_options import (
+    check_flags,
     cuda_bytes_option,
     engine_options,
     one_sentence,
@@ -72,6 +73,7 @@ def plan_command(
     name = engine or _engine_of(model)
     if name not in ENGINES:
         raise InputError(f"--engine: expected one of {', '.join(ENGINES)}, got {name[:60]!r}")
+    check_flags(flags, engine=name)
     base = read_arguments(flags, engine=name)
     try:
         device, count = find_gpus(gpu)

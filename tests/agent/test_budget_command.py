@@ -102,6 +102,32 @@ def test_every_option_reaches_the_budget() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("options", "pool_tokens"),
+    [
+        (("--ctx-size", "16K", "--parallel", "4"), 16_384),
+        (("--ctx-size", "16K", "--parallel", "4", "--kv-unified"), 16_384),
+        (("--ctx-size", "1000", "--parallel", "4", "--no-kv-unified"), 4 * 256),
+        (("--ctx-size", "1000", "--no-kv-unified"), 4 * 256),
+        (("--ctx-size", "1000"), 1024),
+    ],
+)
+def test_llama_cpp_is_sized_by_its_own_flags(options: tuple[str, ...], pool_tokens: int) -> None:
+    """A context for all slots: in one cache, or in parts of whole 256 tokens."""
+    (rank,) = _json(_config("llama-3.1-8b"), "--engine", "llama_cpp", *options)["ranks"]
+
+    assert rank["kv"]["pool_tokens"] == pool_tokens
+
+
+def test_windows_cached_whole() -> None:
+    """As if each layer saw all tokens."""
+    options = ("--engine", "llama_cpp", "--ctx-size", "32K", "--parallel", "1")
+    documents = [_json(_config("gemma-3-27b"), *options, *more) for more in ((), ("--swa-full",))]
+
+    pools = [document["ranks"][0]["kv"]["pool_bytes"] for document in documents]
+    assert pools == [8192 * (10 * 32_768 + 52 * (1024 + 512)), 8192 * 62 * 32_768]
+
+
 def test_devices() -> None:
     """By name; by NVML total with what CUDA shows of it."""
     named = _json(_config("llama-3.1-8b"), "--gpu", "h100")
@@ -326,6 +352,8 @@ def test_names_from_a_config_are_text(tmp_path: Path) -> None:
             ("--engine", "llama_cpp", "--enforce-eager"),
             "--enforce-eager is no flag of llama_cpp; only of vllm and sglang",
         ),
+        (("--ctx-size", "8192"), "--ctx-size is no flag of vllm; give --max-model-len"),
+        (("--no-kv-unified",), "--kv-unified is no flag of vllm; only of llama_cpp"),
         (("--parallelism", "4"), "No such option"),
         (("--gpu", "h100x8"), "--gpu: 'h100x8' is 8 GPUs; give one, and --tp 8 (or ask `vramscope plan`)"),
         (("--block-size", "7"), "argument '--block-size': vLLM takes multiples of 16, got 7"),

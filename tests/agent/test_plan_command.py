@@ -113,6 +113,8 @@ def test_one_request_is_singular(concurrency: str, said: str) -> None:
         ((*_target(), "--engine", "none"), "--engine: expected one of vllm, sglang, llama_cpp, got 'none'"),
         ((*_target(), "--block-size", "7"), "argument '--block-size': vLLM takes multiples of 16, got 7"),
         ((*_target(), "--cuda-bytes", "99999999999"), "--cuda-bytes: expected at most the device's 85520809984 bytes"),
+        ((*_target(), "--mem-fraction-static", "0.5"), "--mem-fraction-static is no flag of vllm; give --gpu-memory-"),
+        ((*_target(), "--engine", "llama_cpp", "--enforce-eager"), "--enforce-eager is no flag of llama_cpp; only of"),
         (("--gpu", "h100"), "Missing option '--context'"),
     ],
 )
