@@ -14,7 +14,7 @@ from agent.memory.comparison import (
     runtime_bytes,
     unexplained_bytes,
 )
-from agent.seating import Seat, ServerView, block_bytes, budget_at, named_parts, pool_bytes, pools_of, rank_budget
+from agent.seating import Seat, ServerView, block_bytes, budget_at, named_parts, pool_bytes, pools_of, predicted_at
 from agent.snapshot import (
     BOUNDS,
     BudgetLine,
@@ -64,7 +64,7 @@ def device_record(
 ) -> Device:
     """One device of the snapshot: its closed sum, the budget beside it, deviations, extremes and the hardware."""
     here = [seat for seat in seated if seat.uuid == reading.uuid]
-    budgets = {seat.server: rank_budget(servers[seat.server], seat.rank) for seat in here}
+    budgets = {seat.server: predicted_at(servers[seat.server], seat) for seat in here}
     shares = [Share(server=seat.server, pids=seat.pids, named=named_parts(servers[seat.server], seat)) for seat in here]
     apart = {share.server: {part.component for part in share.named} for share in shares}
     lines = tuple(

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from agent.memory.arguments import Arguments, from_flags, merge
-from agent.settings import ServerSettings, check_server, port_of
+from agent.memory.arguments import Arguments, merge
+from agent.settings import ServerSettings, arguments_of, check_server, port_of
 from agent.watch import ServerFacts, ServerWatch
 from collectors.engine_logs.reader import LogReader
 from collectors.http_text import Endpoint, parse_base_url
@@ -185,11 +185,10 @@ class Fleet:
         return _Step(spec=spec, facts=facts, found=found, endpoint=self._open_endpoint(spec) if is_new else None)
 
     def _watch(self, step: _Step) -> None:
-        spec, found = step.spec, step.found
+        spec, found, engine = step.spec, step.found, ENGINES[step.spec.engine]
         watch = self._by_name().get(spec.name)
         if watch is None or watch.facts.engine != spec.engine:
             self._drop(spec.name)
-            engine = ENGINES[spec.engine]
             watch = ServerWatch(step.facts, rank_of=engine.rank_of, is_one_process=engine.is_one_process)
             self.watches.append(watch)
         watch.facts = step.facts
@@ -199,9 +198,9 @@ class Fleet:
         if step.endpoint is not None:
             self.sources[spec.name] = Source(
                 watch=watch,
-                reader=ENGINES[spec.engine].open(step.endpoint, clock=self._clock, flags=spec.flags),
+                reader=engine.open(step.endpoint, clock=self._clock, flags=spec.flags),
                 close=step.endpoint.aclose,
-                model=partial(read_model, Path(spec.model)) if spec.model else None,
+                model=partial(read_model, Path(spec.model)) if spec.model and engine.holds_checkpoint else None,
                 log=self._log(spec),
             )
         self._specs[spec.name] = spec
@@ -262,5 +261,5 @@ def _command(found: FoundServer) -> Arguments:
     known = Arguments(engine=found.engine)
     for flag, value in found.arguments.items():
         with contextlib.suppress(ValueError):
-            known = merge(known, from_flags({flag: value}, engine=found.engine))
+            known = merge(known, arguments_of({flag: value}, engine=found.engine))
     return known

@@ -54,7 +54,8 @@ class ServerView(Struct, frozen=True, kw_only=True):
 class Seat(Struct, frozen=True, kw_only=True):
     """One rank of a server on one device, the ``place``-th of those the server is seated on.
 
-    ``is_part``: one process holds several devices, and how it divides the model over them is not known.
+    ``is_part``: how the server divides its model over its devices is not known, since one process holds several or
+    there are more of them than ranks.
     """
 
     server: str
@@ -81,13 +82,21 @@ def _seats(node: NodeReading, server: ServerView) -> Iterator[Seat]:
     for uuid, pids in places:
         if uuid is not None:
             rank = next((server.titles[pid] for pid in sorted(pids) if pid in server.titles), None)
-            rank = rank or _only_rank(server)
-            is_part = server.is_one_process and len(places) > 1
+            rank = rank or (_only_rank(server) if len(places) == 1 else None)
+            is_part = _is_divided(server, len(places))
             yield Seat(server=server.name, uuid=uuid, rank=rank, pids=pids, place=found, is_part=is_part)
             found += 1
     if not found and (server.processes_hidden or (own and not _processes_visible(node))):
-        for number, uuid in enumerate(_configured(node, server)):
-            yield Seat(server=server.name, uuid=uuid, rank=_nth_rank(server, number), pids=frozenset(), place=number)
+        configured = _configured(node, server)
+        is_part = _is_divided(server, len(configured))
+        for number, uuid in enumerate(configured):
+            rank = _nth_rank(server, number)
+            yield Seat(server=server.name, uuid=uuid, rank=rank, pids=frozenset(), place=number, is_part=is_part)
+
+
+def _is_divided(server: ServerView, devices: int) -> bool:
+    """Whether what each device has of the model is not known: no process says its rank, and there are too few ranks."""
+    return not server.titles and devices > (1 if server.is_one_process else server.tp * server.pp * server.dp)
 
 
 def _listed(device: DeviceReading) -> frozenset[int]:
@@ -130,6 +139,12 @@ def rank_budget(server: ServerView, rank: RankTitle | None) -> RankBudget | None
         return first if alike else None
     wanted = (rank.tp_rank, rank.pp_rank)
     return next((budget for budget in server.budget.ranks if (budget.tp_rank, budget.pp_rank) == wanted), None)
+
+
+def predicted_at(server: ServerView, seat: Seat) -> RankBudget | None:
+    """The budget beside what lies at a seat; of one part of several only where that was planned."""
+    is_whole = server.budget is not None and len(server.budget.ranks) == 1
+    return None if seat.is_part and is_whole else rank_budget(server, seat.rank)
 
 
 def pools_of(server: ServerView, rank: RankTitle | None) -> tuple[PoolReading, ...]:

@@ -3,6 +3,7 @@
 import difflib
 import ipaddress
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -208,10 +209,18 @@ def check_server(server: ServerSettings, place: str) -> Arguments:
             f"{place}.name: expected at most {MAX_NAME} characters that can be printed, got {shown(server.label)}"
         )
     try:
-        planned = server.engine in PLANNED  # of others, flags are for their readers alone
-        return from_flags(server.arguments, engine=server.engine) if planned else Arguments(engine=server.engine)
+        return arguments_of(server.arguments, engine=server.engine)
     except ValueError as error:
         raise InputError(f"{place}.arguments: {error}") from error
+
+
+def arguments_of(flags: Mapping[str, object], *, engine: str) -> Arguments:
+    """What a server was started with, from flags under its engine's names.
+
+    Raises:
+        ValueError: see ``from_flags``.
+    """
+    return from_flags(flags, engine=engine, own=None if engine in PLANNED else ENGINES[engine].flags.meanings)
 
 
 def _check_path(path: str | None, place: str) -> None:

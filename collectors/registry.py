@@ -6,6 +6,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from collectors.discovery.command import ReadCommand, Value
+from collectors.discovery.flags import FlagTable
 from collectors.dynamo_trtllm import command as dynamo_trtllm_command
 from collectors.dynamo_trtllm import reader as dynamo_trtllm
 from collectors.engine_logs import sglang as sglang_log
@@ -72,7 +73,9 @@ class Engine(Struct, frozen=True, kw_only=True):
 
     ``paths``: the only ones ever requested; ``rank_of``: the rank a process title names; ``command``: how its servers
     are told among all processes; ``log``: what its log says. ``is_one_process``: one process holds all devices of a
-    server, with a part of the model on each. ``title``, ``versions``, ``tells`` and ``limits`` are for people.
+    server, with a part of the model on each. ``flags``: of an engine without a planner, those it is started with.
+    ``holds_checkpoint``: what is given as its model is what it loads. ``title``, ``versions``, ``tells`` and ``limits``
+    are for people.
     """
 
     name: str
@@ -85,7 +88,9 @@ class Engine(Struct, frozen=True, kw_only=True):
     rank_of: Callable[[str], RankTitle | None]
     command: ReadCommand
     log: LogFormat | None = None
+    flags: FlagTable = FlagTable()
     is_one_process: bool = False
+    holds_checkpoint: bool = True
 
 
 def no_rank(title: str) -> RankTitle | None:
@@ -165,6 +170,7 @@ ENGINES: dict[str, Engine] = {
         open=plain(tensorrt_llm.TensorRtLlmReader),
         rank_of=no_rank,
         command=tensorrt_llm_command.COMMAND,
+        flags=tensorrt_llm_command.FLAGS,
         log=tensorrt_llm_log.FORMAT,
     ),
     "triton": Engine(
@@ -177,6 +183,8 @@ ENGINES: dict[str, Engine] = {
         open=plain(triton.TritonReader),
         rank_of=no_rank,
         command=triton_command.COMMAND,
+        flags=triton_command.FLAGS,
+        holds_checkpoint=False,
     ),
     "tgi": Engine(
         name="tgi",
@@ -188,6 +196,7 @@ ENGINES: dict[str, Engine] = {
         open=plain(tgi.TgiReader),
         rank_of=no_rank,
         command=tgi_command.COMMAND,
+        flags=tgi_command.FLAGS,
     ),
     "lmdeploy": Engine(
         name="lmdeploy",
@@ -199,6 +208,7 @@ ENGINES: dict[str, Engine] = {
         open=plain(lmdeploy.LmdeployReader),
         rank_of=no_rank,
         command=lmdeploy_command.COMMAND,
+        flags=lmdeploy_command.FLAGS,
         is_one_process=True,
     ),
     "nim": Engine(
@@ -211,6 +221,7 @@ ENGINES: dict[str, Engine] = {
         open=plain(nim.NimReader),
         rank_of=no_rank,
         command=nim.COMMAND,
+        holds_checkpoint=False,
     ),
     "dynamo_trtllm": Engine(
         name="dynamo_trtllm",
@@ -222,6 +233,7 @@ ENGINES: dict[str, Engine] = {
         open=plain(dynamo_trtllm.DynamoTrtLlmReader),
         rank_of=no_rank,
         command=dynamo_trtllm_command.COMMAND,
+        flags=dynamo_trtllm_command.FLAGS,
         log=tensorrt_llm_log.FORMAT,
     ),
 }

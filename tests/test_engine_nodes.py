@@ -11,12 +11,12 @@ import msgspec
 from msgspec import Struct
 
 from agent.board import Board
-from agent.memory.arguments import from_flags
+from agent.settings import arguments_of
 from agent.snapshot import Snapshot
 from agent.watch import ServerFacts, ServerWatch
 from collectors.http_text import Endpoint
 from collectors.nvml.passes import Passes
-from collectors.readings import ModelFiles, NodeReading, ProcessTree, ServerProcess
+from collectors.readings import Fault, ModelFiles, NodeReading, ProcessTree, ServerProcess
 from collectors.registry import ENGINES
 from collectors.run import Outcome, run
 from collectors.simulated.driver import SimulatedDriver
@@ -45,7 +45,8 @@ RANK = 'model_name="m",engine_type="unified",pp_rank="0"'
 
 
 class Served(Struct, frozen=True, kw_only=True):
-    """One server: its processes by pid, the first one listens, and what it answers by path."""
+    """One server: its processes by pid, the first one listens, and what it answers by path; without any, who listens
+    on its port is hidden."""
 
     engine: str
     name: str = "chat"
@@ -55,6 +56,7 @@ class Served(Struct, frozen=True, kw_only=True):
     config: dict[str, Any] | None = msgspec.field(default_factory=lambda: LLAMA_8B)
     tensor_bytes: int = WHOLE
     flags: dict[str, Any] = {}
+    devices: tuple[str, ...] = ()
 
     def tree(self) -> ProcessTree:
         processes = (ServerProcess(pid=pid, started_at=1.0, title=title) for pid, title in self.titles.items())
@@ -80,7 +82,8 @@ def _watch(server: Served) -> ServerWatch:
         name=server.name,
         engine=server.engine,
         url=f"http://127.0.0.1:{server.port}",
-        given=from_flags(server.flags, engine=server.engine),
+        given=arguments_of(server.flags, engine=server.engine),
+        devices=server.devices,
     )
     engine = ENGINES[server.engine]
     return ServerWatch(facts, rank_of=engine.rank_of, is_one_process=engine.is_one_process)
@@ -95,14 +98,15 @@ async def _read(board: Board, watch: ServerWatch, server: Served) -> None:
     endpoint = Endpoint(watch.facts.url, paths=engine.paths, deadline_seconds=5, transport=httpx.MockTransport(answer))
     reader = engine.open(endpoint, clock=lambda: 1.0, flags=server.flags)
     board.took_server(watch, await run("endpoint", server.name, reader.read, deadline_seconds=5, clock=lambda: 1.0))
-    board.took_tree(watch, _done(server.tree()))
+    hidden = None if server.titles else Fault(reason="no_permission", message="who listens there is hidden")
+    board.took_tree(watch, _done(server.tree() if server.titles else None, fault=hidden))
     if server.config is not None:
         model = ModelFiles(path="/m", config=server.config, tensor_bytes=server.tensor_bytes, tensor_source="index")
         board.took_model(watch, _done(model))
 
 
-def _done(value: object) -> Outcome:  # type: ignore[type-arg] # of whatever is handed in
-    return Outcome(value=value, fault=None, duration_seconds=0.0, at=1.0)
+def _done(value: object, *, fault: Fault | None = None) -> Outcome:  # type: ignore[type-arg] # of whatever is given
+    return Outcome(value=value, fault=fault, duration_seconds=0.0, at=1.0)
 
 
 def recorded_sglang(page: str) -> dict[str, str]:

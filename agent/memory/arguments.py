@@ -24,6 +24,7 @@ KV_CACHE_DTYPES: dict[str, tuple[str, ...]] = {
     "llama_cpp": ("auto", *_GGML),
     "ollama": ("auto", *_GGML),
 }
+_OF_ANY_ENGINE = ("tp", "pp", "dp", "ep", "dtype", "quantization", "weights_bytes", "max_model_len")
 _PLAIN_DTYPES = frozenset({*ALIASES, *ALIASES.values()})  # every engine's 16 and 32 bits by any name
 
 
@@ -89,18 +90,23 @@ class Resolved(Struct, frozen=True, kw_only=True):
     source: Source
 
 
-def from_flags(flags: Mapping[str, object], *, engine: str) -> Arguments:
+def from_flags(flags: Mapping[str, object], *, engine: str, own: Mapping[str, str | None] | None = None) -> Arguments:
     """Arguments from an engine's own flag names (dashes or underscores) or from budget's names.
+
+    Args:
+        own: flags of an engine without a planner, and the few arguments that count for it; None: means nothing here.
 
     Raises:
         ValueError: an unknown name, or a value of the wrong type or range; one sentence.
     """
-    flag_names = _flag_names(engine)
+    flag_names = _flag_names(engine) if own is None else {**{_plain(name): name for name in _OF_ANY_ENGINE}, **own}
     values: dict[str, Any] = {}
     written: dict[str, str] = {}
     for flag, value in flags.items():
-        field = flag_names.get(_plain(flag))
+        field = flag_names.get(_plain(flag), "")
         if field is None:
+            continue
+        if not field:
             close = difflib.get_close_matches(_plain(flag), flag_names, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(sorted(flag_names))}"
             raise ValueError(f"unknown argument {shown(flag)}; {hint}")
@@ -347,7 +353,7 @@ _FLAGS = {
 ENGINES = tuple(_FLAGS)  # engines with a planner
 
 
-def _flag_names(engine: str) -> dict[str, str]:
+def _flag_names(engine: str) -> Mapping[str, str | None]:
     if engine not in ENGINES:
         raise ValueError(unplanned(engine))
     return {_plain(field): field for field in _CONVERTERS} | _FLAGS[engine]

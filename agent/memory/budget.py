@@ -11,12 +11,13 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from agent.memory.arguments import Arguments, Resolved, unplanned
+from agent.memory.arguments import Arguments, Resolved
 from agent.memory.checkpoint import Loads
 from agent.memory.explain import explain
 from agent.memory.kv_cache import KvBudget, KvGroup
 from agent.memory.layers import Heads, Latent, Layer
 from agent.memory.model_config import ModelShape, parse_model
+from agent.memory.planners import unsized
 from agent.memory.planners.planner import Device, Planner, Settings, Stage
 from agent.memory.planners.registry import PLANNERS
 from agent.memory.runtime import Calibration, RuntimeBudget, calibrated
@@ -108,7 +109,7 @@ def compute(
     explained: bool = True,
     calibration: Calibration | None = None,
 ) -> Budget:
-    """Predict the memory of each rank of one replica.
+    """Predict the memory of each rank of one replica; of an engine without a planner only the weights.
 
     Args:
         draft: the model that speculates, where it is one of its own.
@@ -118,11 +119,9 @@ def compute(
 
     Raises:
         ModelConfigError: the config has an absurd value.
-        ValueError: an engine without a planner, or arguments that don't go with the model.
+        ValueError: arguments that don't go with the model.
     """
-    planner = PLANNERS.get(arguments.engine)
-    if planner is None:
-        raise ValueError(unplanned(arguments.engine))
+    planner = PLANNERS.get(arguments.engine, unsized)
     shape = shape or parse_model(model.config)
     cuda_bytes = device.visible_bytes
     drafting = parse_model(draft.config) if draft else None
@@ -166,7 +165,7 @@ def _measured(model: ModelFiles, arguments: Arguments) -> ModelFiles:
 
 def _weigh(shape: ModelShape, model: ModelFiles, settings: Settings, stages: tuple[int, ...], *, mtp: bool) -> Weights:
     """Weights of one rank of each stage; ``mtp``: with the layers that predict several tokens."""
-    return weigh(
+    weights = weigh(
         shape,
         model,
         shard=settings.shard,
@@ -175,6 +174,7 @@ def _weigh(shape: ModelShape, model: ModelFiles, settings: Settings, stages: tup
         quantization=settings.quantization,
         loads=Loads(mtp=mtp, embedding=settings.embedding_on_device),
     )
+    return weights if settings.split_is_known or weights.evidence is None else replace(weights, evidence="predicted")
 
 
 def _with_draft(weights: Weights, draft: Weights) -> Weights:

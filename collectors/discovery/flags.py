@@ -20,10 +20,20 @@ _WHOLE = re.compile(r"-?\d{1,18}")
 
 
 class FlagTable(Struct, frozen=True, kw_only=True):
-    """``kinds`` by a flag's name without dashes; ``aliases`` are its other names."""
+    """``kinds`` by a flag's name without dashes; ``aliases`` are its other names.
 
-    kinds: Mapping[str, Kind]
+    ``arguments``: what a flag is in the agent's words (``agent.memory.arguments``), for an engine without a planner.
+    """
+
+    kinds: Mapping[str, Kind] = {}
     aliases: Mapping[str, str] = {}
+    arguments: Mapping[str, str] = {}
+
+    @property
+    def meanings(self) -> dict[str, str | None]:
+        """By each name of a flag, what it is in the agent's words; None where it has no word for it."""
+        names = {**{name: name for name in self.kinds}, **self.aliases}
+        return {name: self.arguments.get(full) for name, full in names.items()}
 
 
 def read_flags(words: Sequence[str], table: FlagTable) -> dict[str, Value]:

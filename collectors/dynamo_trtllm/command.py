@@ -17,7 +17,8 @@ FLAGS = FlagTable(
         "max-num-tokens": "whole",
         "max-seq-len": "whole",
         "free-gpu-memory-fraction": "number",
-    }
+    },
+    arguments={"tensor-parallel-size": "tp", "pipeline-parallel-size": "pp", "max-seq-len": "max_model_len"},
 )
 _IDENTITY = frozenset({"model-path", "served-model-name"})
 

@@ -31,6 +31,7 @@ FLAGS = FlagTable(
         "quant-policy": "whole",
         "enable-prefix-caching": "switch",
     },
+    arguments={"tp": "tp", "dp": "dp", "session-len": "max_model_len"},
 )
 
 

@@ -28,6 +28,12 @@ FLAGS = FlagTable(
         "cuda-memory-fraction": "number",
     },
     aliases={"p": "port"},
+    arguments={
+        "num-shard": "tp",
+        "quantize": "quantization",
+        "dtype": "dtype",
+        "max-total-tokens": "max_model_len",
+    },
 )
 # HOSTNAME is not among them: every container has it.
 VARIABLES = {

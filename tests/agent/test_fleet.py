@@ -62,6 +62,20 @@ def test_a_found_server_is_named_after_model_and_port() -> None:
     assert host.opened[0].settings is None
 
 
+def test_flags_of_an_engine_without_a_planner_count_too() -> None:
+    """Those that say which ranks there are; a repository of several models is no model."""
+    host = Host(ServerSettings(url="http://localhost:8002", engine="triton", model="/models"))
+    flags = {"tp-size": 4, "pp-size": 2, "kv-cache-dtype": "fp8"}
+
+    host.fleet.found([found(engine="tensorrt_llm", arguments=flags)])
+
+    command = host.watch("llama-8b:8000").facts.command
+    assert command is not None
+    assert (command.tp, command.pp) == (4, 2)
+    assert host.fleet.sources["llama-8b:8000"].model is not None
+    assert host.fleet.sources["models:8002"].model is None
+
+
 def test_a_server_that_does_not_listen_yet_is_loading_and_never_asked() -> None:
     """Its processes are known, so its memory is its own; its port is not touched before it is its own socket."""
     host = Host()

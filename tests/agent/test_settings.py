@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent.errors import InputError
+from agent.memory.arguments import Arguments
 from agent.memory.units import shown
 from agent.settings import (
     DEFAULT_LISTEN,
@@ -14,6 +15,7 @@ from agent.settings import (
     ServerSettings,
     Settings,
     as_yaml,
+    check_server,
     load_settings,
     parse_listen,
     parse_settings,
@@ -166,6 +168,19 @@ def test_wrong_engine_argument_is_one_sentence() -> None:
 
     assert caught.value.message.startswith("s.yml: servers[0].arguments: ")
     assert "tensor-parallel-size" in caught.value.message
+
+
+def test_flags_of_every_engine_are_checked() -> None:
+    """Also those of an engine without a planner: ranks count, flags for its reader are let be, others are refused."""
+    text = "servers: [{url: http://x, engine: tgi, arguments: {num-shard: 4, max-batch-total-tokens: 9000%s}}]"
+    (server,) = parse_settings((text % "").encode(), where="s.yml").servers
+
+    assert check_server(server, "x") == Arguments(engine="tgi", tp=4)
+    with pytest.raises(InputError) as caught:
+        parse_settings((text % ", num-shards: 4").encode(), where="s.yml")
+    assert (
+        caught.value.message == "s.yml: servers[0].arguments: unknown argument 'num-shards'; did you mean 'num-shard'?"
+    )
 
 
 def test_printed_settings_can_be_given_again() -> None:

@@ -66,6 +66,11 @@ class Settings(Struct, frozen=True, kw_only=True):
         return rank_shard(tp=self.tp, dp=self.dp, whole_experts=self.ep)
 
     @property
+    def split_is_known(self) -> bool:
+        """Whether each rank holds what the arithmetic on the config says."""
+        return True
+
+    @property
     def embedding_on_device(self) -> bool:
         """Whether an embedding that is no head lies on a device, too."""
         return True

@@ -89,6 +89,19 @@ def test_an_engine_without_a_planner() -> None:
         from_flags({}, engine="lmdeploy")
 
 
+def test_flags_of_an_engine_without_a_planner() -> None:
+    """What counts for any engine, by its own names or those of the budget; its other flags are for its reader alone."""
+    own = {"num-shard": "tp", "max-batch-total-tokens": None}
+
+    assert from_flags({"num_shard": 4, "max-batch-total-tokens": 9, "dp": 2}, engine="tgi", own=own) == Arguments(
+        engine="tgi", tp=4, dp=2
+    )
+    with pytest.raises(ValueError, match=r"^unknown argument 'num-shards'; did you mean 'num-shard'\?$"):
+        from_flags({"num-shards": 4}, engine="tgi", own=own)
+    with pytest.raises(ValueError, match=r"^unknown argument 'gpu-memory-utilization'; expected one of dp, "):
+        from_flags({"gpu-memory-utilization": 0.9}, engine="tgi", own=own)
+
+
 def test_what_an_engine_reports_is_taken_leniently() -> None:
     """Formats that are not known here are kept, so that nothing is assumed; what can't be read becomes a note."""
     reported, notes = from_reported(

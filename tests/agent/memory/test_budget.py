@@ -159,12 +159,34 @@ def test_a_device_whose_reserve_is_not_known() -> None:
     assert result.warnings[0].startswith("what the driver reserves of the device is not known")
 
 
-def test_an_engine_without_a_planner() -> None:
-    """One sentence."""
-    with pytest.raises(
-        ValueError, match=r"^engine 'lmdeploy' has no planner; expected one of vllm, sglang, llama_cpp, ollama$"
-    ):
-        compute(ModelFiles(path="m", config=config("llama-3.1-8b")), Arguments(engine="lmdeploy"), Device())
+@pytest.mark.parametrize(
+    ("flags", "dtype", "evidence"),
+    [
+        ({}, "bfloat16", "computed"),
+        ({"dp": 2}, "bfloat16", "computed"),
+        ({"tp": 2}, "bfloat16", "predicted"),
+        ({"pp": 2}, "bfloat16", "predicted"),
+        ({"dp": 2, "ep": True}, "bfloat16", "predicted"),
+        ({"quantization": "fp8"}, "bfloat16", "predicted"),
+        ({"dtype": "float32"}, "bfloat16", "predicted"),
+        ({}, "float32", "predicted"),
+    ],
+)
+def test_an_engine_without_a_planner(flags: dict[str, Any], dtype: str, evidence: str) -> None:
+    """Only the weights, and for certain only where one rank holds the checkpoint as it is."""
+    files = ModelFiles(
+        path="m",
+        config=config("llama-3.1-8b") | {"torch_dtype": dtype},
+        tensor_bytes=16_060_522_496,
+        tensor_source="index",
+    )
+    budget = compute(files, Arguments(engine="lmdeploy", **flags), Device(total_bytes=80 * GIB))
+
+    assert {rank.weights_evidence for rank in budget.ranks} == {evidence}
+    if evidence == "computed":
+        assert [rank.weights_bytes for rank in budget.ranks] == [16_060_522_496]
+    assert (budget.fits, budget.ranks[0].kv.blocks, budget.ranks[0].runtime) == (None, None, None)
+    assert budget.unknown == ("KV pool and runtime: how lmdeploy sizes them is not known here",)
 
 
 FLAGS = st.fixed_dictionaries(
