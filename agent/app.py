@@ -207,7 +207,7 @@ def _expected(fleet: Fleet) -> frozenset[tuple[str, str]]:
     for name, source in fleet.sources.items():
         wanted |= {("endpoint", name)} if source.watch.may_ask else set()
         wanted |= {("model", name)} if source.model else set()
-        wanted |= {("log", name)} if source.log and source.watch.log_paths else set()
+        wanted |= {("log", name)} if source.log and source.watch.logs else set()
     return frozenset(wanted)
 
 

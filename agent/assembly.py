@@ -199,6 +199,7 @@ def server_record(server: ServerView, *, seated: Sequence[Seat], gpus: Mapping[s
         ),
         fragmentation=tuple(_fragmentation(server)),
         log=_log(server.log, now) if server.log else None,
+        host_oom_kills=server.host_oom_kills,
         container=server.container,
         budget_fits=budget.fits if budget else None,
         max_request_tokens=_max_model_len(budget),

@@ -146,7 +146,7 @@ class Board:
 
     def took_log(self, watch: ServerWatch, outcome: Outcome[LogReading | None]) -> None:
         """Take what a server's log says by now."""
-        if outcome.fault and outcome.fault.reason == "absent" and watch.facts.log_path is None:
+        if outcome.fault and outcome.fault.reason == "absent" and watch.facts.log is None:
             self.lost_log(watch)  # its process has just ended
             return
         self._record("log", watch.facts.name, outcome.fault, outcome.duration_seconds)

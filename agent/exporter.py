@@ -148,6 +148,8 @@ def _server(server: Server) -> Iterator[Sample]:
         yield "server_container_info", {**name, **_container(server.container)}, 1
     for kind, count in server.log.failures.items() if server.log else ():
         yield "server_oom_events_total", {**name, "kind": kind}, count
+    if server.host_oom_kills is not None:
+        yield "server_oom_events_total", {**name, "kind": "host_oom_kill"}, server.host_oom_kills
     optional = (
         ("budget_fits", server.budget_fits),
         ("kv_max_request_tokens", server.max_request_tokens),

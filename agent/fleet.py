@@ -178,7 +178,7 @@ class Fleet:
             on_this_host=found is not None or self._is_local(spec.url),
             configured=spec.settings is not None,
             model_path=spec.model,
-            log_path=spec.settings.log if spec.settings else None,
+            log=spec.settings.log if spec.settings else None,
             notes=(*(found.notes if found else ()), *_unread_log(spec)),
         )
         is_new = self._specs.get(spec.name) != spec and spec.url

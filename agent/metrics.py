@@ -71,7 +71,7 @@ CATALOGUE: tuple[Metric, ...] = (
     _gauge("server_requests", "server replica state", "Requests by state: running, waiting."),
     _counter("server_preemptions_total", "server replica", "Requests preempted for want of KV since the engine began."),
     _counter("server_refusals_total", "server replica", "Requests seen to fail for want of KV, at least."),
-    _counter("server_oom_events_total", "server kind", "Times that memory ran out, by the server's log."),
+    _counter("server_oom_events_total", "server kind", "Times that memory ran out, by its log and control group."),
     _counter("server_prompt_tokens_total", "server replica", "Prompt tokens processed since the engine began."),
     _counter("server_generation_tokens_total", "server replica", "Tokens generated since the engine began."),
     _counter("server_prefix_hit_tokens_total", "server replica", "Tokens found in the prefix cache."),

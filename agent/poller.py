@@ -113,7 +113,7 @@ class Poller:
                 tree = outcome.value.trees.get(name)
                 seconds = outcome.duration_seconds
                 self._board.took_tree(watch, Outcome(value=tree, fault=fault, duration_seconds=seconds, at=outcome.at))
-            watch.home = outcome.value.homes.get(watch.tree.processes[0].pid) if watch.tree else None
+            watch.take_home(outcome.value.homes.get(watch.tree.processes[0].pid) if watch.tree else None)
 
     def _follow(self, group: asyncio.TaskGroup) -> None:
         """Start what is new in the fleet, stop what left it or is to be read in another way."""
@@ -164,12 +164,20 @@ class Poller:
             await asyncio.sleep(0 if read else MODEL_RETRY_SECONDS)
 
     async def _log(self, watch: ServerWatch, log: LogReader) -> None:
-        async for _ in self._beats(lambda: self._intervals.endpoints):
-            if not watch.log_paths:
+        held = False
+        try:
+            async for _ in self._beats(lambda: self._intervals.endpoints):
+                if watch.logs:
+                    held = True
+                    async with self._threaded("log", watch.facts.name, partial(log.read, watch.logs)) as outcome:
+                        self._board.took_log(watch, outcome)
+                    continue
                 self._board.lost_log(watch)
-                continue
-            async with self._threaded("log", watch.facts.name, partial(log.read, watch.log_paths)) as outcome:
-                self._board.took_log(watch, outcome)
+                if held:
+                    _in_daemon_thread(log.close)
+                    held = False
+        finally:
+            _in_daemon_thread(log.close)
 
     @contextlib.asynccontextmanager
     async def _threaded(self, name: str, target: str, read: Callable[[], T]) -> AsyncIterator[Outcome[T]]:

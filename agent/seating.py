@@ -33,6 +33,7 @@ class ServerView(Struct, frozen=True, kw_only=True):
     reading: ServerReading | None = None
     tree: ProcessTree | None = None
     log: LogReading | None = None
+    host_oom_kills: int | None = None
     container: Container | None = None
     titles: Mapping[int, RankTitle] = {}  # by pid
     devices: tuple[str, ...] = ()  # configured UUIDs, in rank order

@@ -17,6 +17,8 @@ from agent.memory.arguments import Arguments, from_flags
 from agent.memory.model_config import parse_model
 from agent.memory.units import shown
 from collectors import strict_yaml
+from collectors.engine_logs.journal import PREFIX as JOURNAL
+from collectors.engine_logs.journal import matches_of
 from collectors.errors import CollectorError
 from collectors.http_text import is_host, parse_base_url
 from collectors.model_files import read_model
@@ -204,6 +206,11 @@ def check_server(server: ServerSettings, place: str) -> Arguments:
         raise InputError(f"{place}.engine: expected one of {', '.join(ENGINES)}, got {shown(server.engine)}")
     for path, key in ((server.model, "model"), (server.api_key_file, "api_key_file"), (server.log, "log")):
         _check_path(path, f"{place}.{key}")
+    if server.log is not None and server.log.startswith(JOURNAL):
+        try:
+            matches_of(server.log.removeprefix(JOURNAL))
+        except ValueError as error:
+            raise InputError(f"{place}.log: {error}, got {shown(server.log)}") from error
     if not server.label.isprintable() or len(server.label) > MAX_NAME:
         raise InputError(
             f"{place}.name: expected at most {MAX_NAME} characters that can be printed, got {shown(server.label)}"

@@ -193,6 +193,7 @@ class Server(Struct, frozen=True, kw_only=True):
     counters: Counters
     fragmentation: tuple[Fragmentation, ...] = ()
     log: Log | None = None
+    host_oom_kills: int | None = None  # in its control groups, since it is watched
     container: Container | None = None
     budget_fits: bool | None = None
     max_request_tokens: int | None = None

@@ -101,6 +101,8 @@ def _facts(server: Server) -> Iterator[str]:
         yield "in " + ", ".join(f"{field.replace('_', ' ')} {value}" for field, value in names.items() if value)
     if server.log:
         yield from _log(server.log)
+    if server.host_oom_kills:
+        yield f"the host killed a process of its control group for want of memory {server.host_oom_kills} times"
     if server.arguments:
         yield "arguments " + ", ".join(f"{name} {value}" for name, value in server.arguments.items())
     yield from server.notes

@@ -1,7 +1,6 @@
 """What the agent remembers about one server between ticks: its last reading, processes, model, budget and history."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 from msgspec import Struct
 
@@ -13,7 +12,17 @@ from agent.memory.model_config import parse_model
 from agent.memory.runtime import Calibration
 from agent.reported import calibration_of, completed, tokens_of
 from agent.seating import ServerView
-from collectors.readings import Fault, Home, LogReading, ModelFiles, ProcessTree, RankTitle, ServerReading, ServerState
+from collectors.readings import (
+    Fault,
+    Home,
+    HostKills,
+    LogReading,
+    ModelFiles,
+    ProcessTree,
+    RankTitle,
+    ServerReading,
+    ServerState,
+)
 
 RESTART_SLACK_SECONDS = 2.0
 _Basis = tuple[Arguments, Device, Calibration | None]
@@ -32,7 +41,7 @@ class ServerFacts(Struct, frozen=True, kw_only=True):
     on_this_host: bool = True
     configured: bool = True
     model_path: str | None = None
-    log_path: str | None = None
+    log: str | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -49,11 +58,13 @@ class ServerWatch:
         self.model: ModelFiles | None = None
         self.home: Home | None = None
         self.log: LogReading | None = None
+        self.host_oom_kills: int | None = None
         self.restarts = 0
         self.histories: dict[tuple[str, str], PoolHistory] = {}
         self._rank_of = rank_of
         self._is_one_process = is_one_process
         self._processes_hidden = not facts.on_this_host
+        self._kills: HostKills | None = None
         self._titles: dict[int, RankTitle] = {}
         self._last: ServerReading | None = None  # survives a time without answers, to notice a restart
         self._reported: tuple[dict[str, object], Arguments, tuple[str, ...]] | None = None
@@ -90,12 +101,21 @@ class ServerWatch:
             self.histories.clear()
         self.log = log
 
+    def take_home(self, home: Home | None) -> None:
+        """Take where its first process lives. Kills in a control group made anew add to those in the one before."""
+        if home is not None and home.kills is not None:
+            before = self._kills
+            known = before.count if before and before.group == home.kills.group else 0
+            self.host_oom_kills = (self.host_oom_kills or 0) + max(0, home.kills.count - known)
+            self._kills = home.kills
+        self.home = home
+
     @property
-    def log_paths(self) -> tuple[Path, ...]:
-        """The files its log is in: as settings say, else where its output is seen to go."""
-        if self.facts.log_path is not None:
-            return (Path(self.facts.log_path),)
-        return tuple(map(Path, self.home.logs)) if self.home else ()
+    def logs(self) -> tuple[str, ...]:
+        """Where its log is: as settings say, else where its output is seen to go."""
+        if self.facts.log is not None:
+            return (self.facts.log,)
+        return self.home.logs if self.home else ()
 
     def saw(self, tree: ProcessTree | None, *, hidden: bool = False) -> None:
         """Take the process tree behind the server's port: None when nothing listens there, or who does is hidden.
@@ -127,6 +147,7 @@ class ServerWatch:
             reading=self.reading,
             tree=self.tree,
             log=self.log,
+            host_oom_kills=self.host_oom_kills,
             container=self.home.container if self.home else None,
             titles=self._titles,
             devices=self.facts.devices,

@@ -36,6 +36,42 @@ def container_of(cgroups: str) -> Container | None:
     return next((one for one in found if one.id), found[0] if found else None)
 
 
+def group_of(cgroups: str) -> tuple[int, str] | None:
+    """Version and path, without the first slash, of the group that limits the memory of a pod, container or unit.
+
+    In version 1 that of the container, also in a pod: only its own events are counted there.
+    """
+    lines = [line.split(":", 2) for line in cgroups.splitlines() if line.count(":") >= 2]
+    for version, controller in ((1, "memory"), (2, "")):
+        for _, names, path in lines:
+            if controller in names.split(","):
+                parts = _home_parts([part for part in path.split("/") if part], pods=version == 2)
+                return (version, "/".join(parts)) if parts and ".." not in parts else None
+    return None
+
+
+def _home_parts(parts: list[str], *, pods: bool) -> list[str]:
+    """A path up to the innermost pod, else container, else unit; nothing where it leads to none."""
+    for is_home in (_is_pod if pods else _is_container, _is_container, _is_unit):
+        ends = [number for number, part in enumerate(parts, 1) if is_home(part)]
+        if ends:
+            return parts[: ends[-1]]
+    return []
+
+
+def _is_pod(part: str) -> bool:
+    return _POD.search(part.partition(":")[0]) is not None
+
+
+def _is_container(part: str) -> bool:
+    found = _CONTAINER.fullmatch(part)
+    return found is not None and not (found["runtime"] or "").endswith("conmon")
+
+
+def _is_unit(part: str) -> bool:
+    return part.endswith(".service") and not part.startswith("user@")
+
+
 def pod_of_folder(name: str) -> Container | None:
     """Namespace, pod and uid of a folder in ``/var/log/pods``."""
     found = _POD_FOLDER.fullmatch(name)
@@ -62,12 +98,12 @@ def _of_path(path: str) -> Container | None:
     pods = [found["uid"].replace("_", "-") for part in parts for found in _POD.finditer(part.partition(":")[0])]
     for number in range(len(parts) - 1, -1, -1):
         found = _CONTAINER.fullmatch(parts[number])
-        if found is not None and not (found["runtime"] or "").endswith("conmon"):
+        if found is not None and _is_container(parts[number]):
             runtime = _RUNTIMES.get(found["runtime"] or "") or _of_parents(parts[:number])
             return Container(runtime=runtime, id=found["id"], pod_uid=pods[-1] if pods else None)
     if pods:
         return Container(pod_uid=pods[-1])
-    units = [part for part in parts if part.endswith(".service") and not part.startswith("user@")]
+    units = [part for part in parts if _is_unit(part)]
     return Container(unit=units[-1][:256]) if units else None
 
 

@@ -1,8 +1,8 @@
 """Where a server's process lives and where its output goes, from ``/proc`` and the folders of container runtimes.
 
 All names may be another user's: what is read is small, bounded and decoded into the one field that is wanted, and a log
-is only ever named here when it is a regular file. A process's own output is opened through its descriptor, so it is
-the file it writes to whatever that is called by now.
+is only ever named here when it is a regular file, or the journal of the process's own unit. A process's own output is
+opened through its descriptor, so it is the file it writes to whatever that is called by now.
 """
 
 import contextlib
@@ -16,6 +16,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from collectors.containers import MAX_CGROUP_BYTES, container_of, container_of_log, named, pod_of_folder
+from collectors.discovery.view import ProcessView
+from collectors.engine_logs.journal import PREFIX
+from collectors.oom_kills import oom_kills
 from collectors.readings import Container, Home, ServerProcess
 from collectors.regular_file import read_regular
 
@@ -41,24 +44,39 @@ class Homes:
         self._podman = host / "var/lib/containers/storage/overlay-containers/containers.json"
         self._pods = host / "var/log/pods"
         self._containers = host / "var/log/containers"
+        self._groups = host / "sys/fs/cgroup"
 
     def of(self, processes: Iterable[ServerProcess]) -> dict[int, Home]:
         """What can be seen of the first processes of servers, by pid; never raises.
 
-        A file that two servers write to is not taken for the log of either, also where they share the process.
+        What two servers write to is not taken for the log of either, also where they share the process; nor is a kill
+        in a control group that they share counted for either.
         """
         servers = [process.pid for process in processes]
         outputs = {pid: self._outputs(pid) for pid in servers}
         writers = Counter(file for pid in servers for file in outputs[pid])
-        return {
+        homes = {
             pid: self._home(pid, tuple(str(path) for file, path in files.items() if writers[file] == 1))
             for pid, files in outputs.items()
         }
+        found = [homes[pid] for pid in servers]
+        logs = Counter(log for home in found for log in home.logs)
+        groups = Counter(home.kills.group for home in found if home.kills)
+        return {
+            pid: replace(
+                home,
+                logs=tuple(log for log in home.logs if logs[log] == 1),
+                kills=home.kills if home.kills and groups[home.kills.group] == 1 else None,
+            )
+            for pid, home in homes.items()
+        }
 
     def _home(self, pid: int, logs: tuple[str, ...]) -> Home:
-        container = self._container(pid)
+        cgroups = self._cgroups(pid)
+        container = container_of(cgroups)
         if container is None:
             return Home(logs=logs)
+        kills = oom_kills(cgroups, root=self._groups)
         pod_log = self._pod_log(container)
         if container.pod_uid is not None:
             container = self._pod_names(container)
@@ -66,15 +84,25 @@ class Homes:
             container = replace(container, name=self._own_name(container))
         if not logs:
             found = pod_log or self._docker_log(container)
-            logs = (str(found),) if found else ()
-        return Home(container=container, logs=logs)
+            logs = (str(found),) if found else self._journal(pid, container)
+        return Home(container=container, logs=logs, kills=kills)
 
-    def _container(self, pid: int) -> Container | None:
+    def _cgroups(self, pid: int) -> str:
         try:
             with (self._proc / str(pid) / "cgroup").open("rb") as file:
-                return container_of(file.read(MAX_CGROUP_BYTES).decode("utf-8", "replace"))
+                return file.read(MAX_CGROUP_BYTES).decode("utf-8", "replace")
         except OSError:
-            return None
+            return ""
+
+    def _journal(self, pid: int, container: Container) -> tuple[str, ...]:
+        """The unit's journal where systemd connected an output to it, which JOURNAL_STREAM says by device and inode."""
+        with contextlib.suppress(OSError):
+            stream = ProcessView(pid, proc=self._proc).environment(["JOURNAL_STREAM"]).get("JOURNAL_STREAM")
+            for number in (1, 2) if stream and container.unit else ():
+                status = (self._proc / str(pid) / "fd" / str(number)).stat()
+                if f"{status.st_dev}:{status.st_ino}" == stream:
+                    return (f"{PREFIX}{container.unit}",)
+        return ()
 
     def _outputs(self, pid: int) -> dict[tuple[int, int], Path]:
         """Standard output and error as far as they are regular files, by device and inode."""

@@ -332,8 +332,16 @@ class Container(Struct, frozen=True, kw_only=True):
     unit: str | None = None
 
 
+class HostKills(Struct, frozen=True, kw_only=True):
+    """How many processes of a control group the host killed for want of memory; ``group`` tells it from a later one."""
+
+    group: int
+    count: int
+
+
 class Home(Struct, frozen=True, kw_only=True):
-    """A server's first process from outside: what it is in, and the files its output goes to."""
+    """A server's first process from outside: what it is in, and where its output goes: files, or ``journald:UNIT``."""
 
     container: Container | None = None
     logs: tuple[str, ...] = ()
+    kills: HostKills | None = None

@@ -17,6 +17,7 @@ export function origin(server) {
     entry("ranks", server.ranks.length > 0 && server.ranks.map(rankText).join("; ")),
     entry("container", server.container && containerText(server.container)),
     entry("ran out", server.log && failuresText(server.log)),
+    entry("killed by the host", server.host_oom_kills > 0 && `${plural(server.host_oom_kills, "time")} for want of memory`),
     entry("pids", server.pids.length > 0 ? server.pids.join(", ") : "not known"),
     entry("arguments", names.length === 0 ? "not known" : [
       h("dl", { class: "arguments" }, names.sort().map((name) => h("div", { "data-key": name },

@@ -21,6 +21,23 @@ MAX_LINE_BYTES = 4096
 MAX_SIBLINGS = 4096
 
 
+class Lines:
+    """Pieces of text as blocks of whole lines. ``rest`` is the beginning of a line whose end did not come yet."""
+
+    def __init__(self) -> None:
+        self.rest = b""
+
+    def add(self, data: bytes) -> Iterator[bytes]:
+        """Up to the last line break; a line that does not end is given up piece by piece."""
+        data = self.rest + data
+        end = data.rfind(b"\n") + 1
+        if not end and len(data) > MAX_LINE_BYTES:
+            end = len(data)
+        self.rest = data[end:]
+        if end:
+            yield data[:end]
+
+
 class Tail:
     """One path; no file is kept open between two reads. ``starts``: marks of lines, from the newest of which on the
     file is read at first."""
@@ -30,7 +47,10 @@ class Tail:
         self._starts = starts
         self._identity: tuple[int, int] | None = None
         self._position = 0
-        self._rest = b""
+        self._lines = Lines()
+
+    def close(self) -> None:
+        """Nothing is held between two reads."""
 
     def read(self) -> Iterator[bytes]:
         """Blocks of whole lines that are new. Raises: OSError."""
@@ -49,32 +69,22 @@ class Tail:
         if renamed is not None:
             with contextlib.suppress(OSError), _opened(renamed) as (descriptor, _):
                 yield from self._appended(descriptor)
-        if self._rest:
-            yield self._rest
-        self._position, self._rest = 0, b""
+        if self._lines.rest:
+            yield self._lines.rest
+        self._position, self._lines.rest = 0, b""
 
     def _appended(self, descriptor: int) -> Iterator[bytes]:
         size = os.fstat(descriptor).st_size
         if size < self._position:
-            self._position, self._rest = 0, b""
+            self._position, self._lines.rest = 0, b""
         if size - self._position > BACK_BYTES:  # it grows faster than it is read
-            self._position, self._rest = size - BACK_BYTES, b""
+            self._position, self._lines.rest = size - BACK_BYTES, b""
         while self._position < size:
             data = os.pread(descriptor, min(CHUNK_BYTES, size - self._position), self._position)
             if not data:
                 return
             self._position += len(data)
-            yield from self._whole_lines(data)
-
-    def _whole_lines(self, data: bytes) -> Iterator[bytes]:
-        """Up to the last line break; a line that does not end is given up piece by piece."""
-        data = self._rest + data
-        end = data.rfind(b"\n") + 1
-        if not end and len(data) > MAX_LINE_BYTES:
-            end = len(data)
-        self._rest = data[end:]
-        if end:
-            yield data[:end]
+            yield from self._lines.add(data)
 
 
 @contextlib.contextmanager

@@ -1,17 +1,18 @@
 """The way of a log: from settings or a found process to what readers see, and what happens when it goes."""
 
 from io import StringIO
-from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from agent.board import Board
+from agent.errors import InputError
 from agent.memory.arguments import Arguments
-from agent.settings import ServerSettings
+from agent.settings import ServerSettings, parse_settings
 from agent.terminal import print_snapshot
 from agent.watch import ServerFacts, ServerWatch
 from collectors.engine_logs.vllm import FORMAT
-from collectors.readings import Container, Fault, Home, LogReading, ProcessTree, ServerProcess
+from collectors.readings import Container, Fault, Home, HostKills, LogReading, ProcessTree, ServerProcess
 from collectors.run import Outcome
 from tests.agent.test_fleet import Host, found
 from tests.collectors.engine_logs.lines import GIB, read
@@ -32,7 +33,7 @@ class Watched:
 
     def __init__(self, *, log: str | None = None) -> None:
         self.now = 1.0
-        facts = ServerFacts(name="chat", engine="vllm", url="http://127.0.0.1:8000", given=Arguments(), log_path=log)
+        facts = ServerFacts(name="chat", engine="vllm", url="http://127.0.0.1:8000", given=Arguments(), log=log)
         self.watch = ServerWatch(facts, rank_of=lambda _: None)
         self.watch.saw(ProcessTree(at=1.0, processes=(ServerProcess(pid=7, started_at=1.0, title="vllm serve m"),)))
         self.watch.home = Home(logs=("/proc/7/fd/1",), container=CONTAINER)
@@ -47,11 +48,11 @@ class Watched:
 
 def test_settings_say_where_a_log_is_before_what_is_found() -> None:
     """Without either there is nothing to read."""
-    assert Watched(log="/var/log/vllm.log").watch.log_paths == (Path("/var/log/vllm.log"),)
+    assert Watched(log="/var/log/vllm.log").watch.logs == ("/var/log/vllm.log",)
     found_one = Watched()
-    assert found_one.watch.log_paths == (Path("/proc/7/fd/1"),)
+    assert found_one.watch.logs == ("/proc/7/fd/1",)
     found_one.watch.home = None
-    assert not found_one.watch.log_paths
+    assert not found_one.watch.logs
 
 
 def test_failures_are_counted_and_the_last_one_has_its_figures() -> None:
@@ -108,6 +109,36 @@ def test_a_log_of_the_settings_that_is_not_there_is_a_failure() -> None:
     assert published.snapshot.servers[0].log is not None
 
 
+def test_kills_by_the_host_are_counted_beside_what_the_log_says() -> None:
+    """Also without a log; a control group made anew begins at 0 and its kills are added; what was counted stays."""
+    node = Watched()
+    assert "host_oom_kill" not in node.metrics()
+    for group, count, total in ((1, 0, 0), (1, 2, 2), (1, 2, 2), (2, 2, 4), (2, 1, 4), (2, 2, 5)):
+        node.watch.take_home(Home(container=CONTAINER, kills=HostKills(group=group, count=count)))
+        assert f'server_oom_events_total{{kind="host_oom_kill",server="chat"}} {total}\n' in node.metrics()
+
+    node.watch.take_home(None)
+    assert 'server_oom_events_total{kind="host_oom_kill",server="chat"} 5\n' in node.metrics()
+    out = StringIO()
+    print_snapshot(node.board.tick().snapshot, explain=True, console=Console(file=out, width=200, highlight=False))
+    assert "for want of memory 5 times" in out.getvalue()
+
+
+@pytest.mark.parametrize("log", ["journald:vllm.service", "journald:CONTAINER_NAME=vllm", "journald:vllm"])
+def test_a_log_may_be_the_journal_of_a_unit_or_a_container(log: str) -> None:
+    """By its name after ``journald:``."""
+    host = Host(ServerSettings(url="http://127.0.0.1:8000", name="chat", log=log))
+
+    assert host.watch("chat").logs == (log,)
+
+
+@pytest.mark.parametrize("log", ["journald:", "journald:--help", "journald:a b", "journald:MESSAGE=x"])
+def test_a_journal_of_nothing_is_a_mistake_in_the_settings(log: str) -> None:
+    """One sentence with the key."""
+    with pytest.raises(InputError, match=r"servers\[0\]\.log: expected a unit such as journald:vllm.service"):
+        parse_settings(f"servers: [{{url: 'http://127.0.0.1:1', log: '{log}'}}]".encode(), where="s")
+
+
 def test_the_reader_of_a_log_outlives_the_other_ways_to_its_server() -> None:
     """It has counted; a model that is found later must not make it count again."""
     host = Host()
@@ -142,4 +173,4 @@ def test_a_log_is_a_key_of_the_settings() -> None:
     """Of a server."""
     host = Host(ServerSettings(url="http://127.0.0.1:8000", name="chat", log="/var/log/vllm.log"))
 
-    assert host.watch("chat").log_paths == (Path("/var/log/vllm.log"),)
+    assert host.watch("chat").logs == ("/var/log/vllm.log",)

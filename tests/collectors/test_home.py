@@ -1,15 +1,19 @@
 """Where a process lives and where its output goes, on hosts made of plain files."""
 
 import json
+import shutil
+import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from collectors.engine_logs.reader import LogReader
 from collectors.engine_logs.vllm import FORMAT
 from collectors.home import Homes
-from collectors.readings import Container, Home, ServerProcess
+from collectors.readings import Container, Home, HostKills, ServerProcess
 
 ID = "0123456789abcdef" * 4
 UID = "d9a2c4f6-1b3e-4c5d-8e7f-0a1b2c3d4e5f"
@@ -163,3 +167,77 @@ def test_a_real_process_and_the_file_it_writes_to(tmp_path: Path) -> None:
         process.wait()
         process.stdin.close()
     assert following.read([]) is None
+
+
+def test_output_that_goes_to_the_journal_of_a_unit(tmp_path: Path) -> None:
+    """By JOURNAL_STREAM, where it is a socket it writes to; a unit that two servers share is the log of neither."""
+    host = Host(tmp_path, "0::/system.slice/vllm.service\n")
+    with socket.socket(socket.AF_UNIX) as other, socket.socket(socket.AF_UNIX) as stream:
+        for name, one in (("stream", stream), ("other", other)):
+            one.bind(str(tmp_path / name))
+        status = (tmp_path / "stream").stat()
+        (host.process / "fd" / "1").symlink_to(tmp_path / "other")
+        (host.process / "fd" / "2").symlink_to(tmp_path / "stream")
+        (host.process / "environ").write_text(f"HF_TOKEN=hf_canary\0JOURNAL_STREAM={status.st_dev}:{status.st_ino}\0")
+
+        home = host.home()
+        assert home == Home(container=Container(unit="vllm.service"), logs=("journald:vllm.service",))
+
+        shutil.copytree(host.process, tmp_path / "proc" / "8", symlinks=True)
+        other_server = ServerProcess(pid=8, started_at=1.0, title="vllm serve n")
+        homes = Homes(proc=tmp_path / "proc", host=tmp_path).of([PROCESS, other_server])
+        assert [home.logs for home in homes.values()] == [(), ()]
+
+        (host.process / "fd" / "2").unlink()
+        assert host.home().logs == ()
+        (host.process / "environ").unlink()
+        assert host.home().logs == ()
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "file", "content"),
+    [
+        ("0::/system.slice/vllm.service\n", "system.slice/vllm.service/memory.events", "low 0\noom 4\noom_kill 3\n"),
+        (f"0::/docker/{ID}/init\n", f"docker/{ID}/memory.events", "oom_kill 3\noom_group_kill 1\n"),
+        (POD_GROUP, f"kubepods/burstable/pod{UID}/memory.events", "oom_kill 3\n"),
+        (
+            f"5:memory:/kubepods/pod{UID}/{ID}\n0::/\n",
+            f"memory/kubepods/pod{UID}/{ID}/memory.oom_control",
+            "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n",
+        ),
+    ],
+)
+def test_kills_by_the_host(tmp_path: Path, cgroup: str, file: str, content: str) -> None:
+    """Of the unit, the container, or the pod, which outlives its containers; a container alone in version 1."""
+    host = Host(tmp_path, cgroup)
+    events = host.write(f"sys/fs/cgroup/{file}", content)
+
+    assert host.home().kills == HostKills(group=events.parent.stat().st_ino, count=3)
+
+    for odd in ("", "oom_kill many\n", "oom 3\n", "x" * 5000 + "\noom_kill 3\n"):
+        events.write_text(odd)
+        assert host.home().kills is None
+    events.unlink()
+    assert host.home().kills is None
+
+
+@pytest.mark.parametrize("cgroup", ["0::/\n", "0::/user.slice/user-1.slice/session-2.scope\n", f"0::/../{ID}\n", ""])
+def test_kills_in_a_group_that_is_no_home_of_its_own_are_not_known(tmp_path: Path, cgroup: str) -> None:
+    """They may be anybody's."""
+    host = Host(tmp_path, cgroup)
+    host.write("sys/fs/cgroup/memory.events", "oom_kill 3\n")
+    host.write("sys/fs/cgroup/user.slice/user-1.slice/session-2.scope/memory.events", "oom_kill 3\n")
+
+    assert host.home().kills is None
+
+
+def test_kills_in_a_group_that_two_servers_share_are_of_neither(tmp_path: Path) -> None:
+    """Nobody could say which of them it was."""
+    host = Host(tmp_path, "0::/system.slice/ray.service\n")
+    host.write("sys/fs/cgroup/system.slice/ray.service/memory.events", "oom_kill 3\n")
+    shutil.copytree(host.process, tmp_path / "proc" / "8")
+    other = ServerProcess(pid=8, started_at=1.0, title="vllm serve n")
+
+    homes = Homes(proc=tmp_path / "proc", host=tmp_path).of([PROCESS, other])
+
+    assert [home.kills for home in homes.values()] == [None, None]

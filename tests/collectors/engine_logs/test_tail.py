@@ -116,7 +116,7 @@ def test_a_line_without_an_end_is_given_up_in_pieces(tmp_path: Path) -> None:
     following = Tail(path, starts=STARTS)
 
     assert [len(block) for block in following.read()] == [CHUNK_BYTES] * 3
-    assert following._rest == b"x"
+    assert following._lines.rest == b"x"
 
 
 def test_only_lines_with_a_mark_are_looked_at() -> None:
