@@ -1,11 +1,12 @@
 """Facts that change only with a restart and that a reading can do without: asked for seldom, a failure is a note."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 import msgspec
 
-from collectors.errors import CollectorError, Unreachable, Unreadable
+from collectors.errors import CollectorError, Refused, Unreachable, Unreadable
 from collectors.http_text import Endpoint
 
 FACTS_SECONDS = 600.0
@@ -16,10 +17,24 @@ T = TypeVar("T")
 
 
 class Seldom(Generic[T]):
-    """One such fact of a server: what ``path`` answers in JSON, as ``kind``."""
+    """One such fact of a server: what ``decode`` makes of the answer at ``path``, raising msgspec's DecodeError.
 
-    def __init__(self, endpoint: Endpoint, path: str, kind: type[T]) -> None:
-        self._endpoint, self._path, self._kind = endpoint, path, kind
+    It is asked for every so many seconds, sooner after a failure; a key that is missing is no reason to ask sooner.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        path: str,
+        decode: Callable[[str], T],
+        *,
+        every_seconds: float = FACTS_SECONDS,
+        retry_seconds: float = RETRY_SECONDS,
+        deadline_seconds: float = DEADLINE_SECONDS,
+    ) -> None:
+        self._endpoint, self._path, self._decode = endpoint, path, decode
+        self._every_seconds, self._retry_seconds = every_seconds, retry_seconds
+        self._deadline_seconds = deadline_seconds
         self._known: T | CollectorError | None = None
         self._due_at = float("-inf")
 
@@ -27,7 +42,8 @@ class Seldom(Generic[T]):
         """As last answered, or what went wrong then."""
         if self._known is None or at >= self._due_at:
             self._known = await self._ask()
-            self._due_at = at + (RETRY_SECONDS if isinstance(self._known, CollectorError) else FACTS_SECONDS)
+            is_settled = not isinstance(self._known, CollectorError) or isinstance(self._known, Refused)
+            self._due_at = at + (self._every_seconds if is_settled else self._retry_seconds)
         return self._known
 
     def lost(self) -> None:
@@ -37,13 +53,13 @@ class Seldom(Generic[T]):
     async def _ask(self) -> T | CollectorError:
         url = f"{self._endpoint.url}{self._path}"
         try:
-            async with asyncio.timeout(DEADLINE_SECONDS):
+            async with asyncio.timeout(self._deadline_seconds):
                 answer = await self._endpoint.get(self._path, key=True)
-            return msgspec.json.decode(answer.text, type=self._kind)
+            return self._decode(answer.text)
         except CollectorError as exc:
             return exc
         except TimeoutError:
-            message = f"{url} did not answer within {DEADLINE_SECONDS:g} s; it is asked again later"
+            message = f"{url} did not answer within {self._deadline_seconds:g} s; it is asked again later"
             return Unreachable("timeout", message)
         except (msgspec.DecodeError, RecursionError):
             return Unreadable("malformed", f"{url} is not the JSON that is expected there; check that the URL is right")

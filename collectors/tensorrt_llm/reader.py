@@ -7,6 +7,7 @@ read them. Source: NVIDIA/TensorRT-LLM ``tensorrt_llm/serve/openai_server.py``.
 from collections.abc import Callable
 
 from msgspec import Struct
+from msgspec.json import Decoder
 
 from collectors.errors import CollectorError, Unreadable
 from collectors.facts import Seldom
@@ -34,7 +35,7 @@ class TensorRtLlmReader:
     def __init__(self, endpoint: Endpoint, *, clock: Callable[[], float]) -> None:
         self._endpoint = endpoint
         self._clock = clock
-        self._version = Seldom(endpoint, VERSION, _Version)
+        self._version = Seldom(endpoint, VERSION, Decoder(_Version).decode)
         self._renewal = Renewal()
 
     async def read(self) -> ServerReading:

@@ -8,6 +8,7 @@ huggingface/text-generation-inference ``router/src/server.rs``, ``backends/v3/sr
 from collections.abc import Callable
 
 from msgspec import Struct
+from msgspec.json import Decoder
 
 from collectors.errors import CollectorError, Unreadable
 from collectors.facts import Seldom
@@ -44,7 +45,7 @@ class TgiReader:
     def __init__(self, endpoint: Endpoint, *, clock: Callable[[], float]) -> None:
         self._endpoint = endpoint
         self._clock = clock
-        self._info = Seldom(endpoint, "/info", _Info)
+        self._info = Seldom(endpoint, "/info", Decoder(_Info).decode)
 
     async def read(self) -> ServerReading:
         """The server now; counters are of ended requests since the engine's start.

@@ -3,12 +3,12 @@
 import asyncio
 import re
 from collections.abc import Callable
-from typing import TypeVar
 
-import msgspec
 from msgspec import Struct
+from msgspec.json import Decoder
 
-from collectors.errors import CollectorError, Refused, Unreachable, Unreadable
+from collectors.errors import CollectorError, Unreadable
+from collectors.facts import DEADLINE_SECONDS, Seldom
 from collectors.http_text import Endpoint
 from collectors.readings import ReplicaReading, ServerReading
 from collectors.vllm.doubts import Doubts
@@ -19,21 +19,20 @@ from collectors.vllm.pools import Arguments, arguments_of, notes_of, pools_of
 PATHS = frozenset({"/metrics", "/version", "/v1/models"})
 FACTS_SECONDS = 60.0
 RETRY_SECONDS = 10.0
-FACT_DEADLINE_SECONDS = 1.0
 
 _ASLEEP: dict[Sleep, str] = {
     "weights_offloaded": "asleep at level 1: the weights are in host memory, the KV pool is given up",
     "discard_all": "asleep at level 2: weights and KV pool are given up",
 }
 
-T = TypeVar("T")
-
 
 class _Version(Struct, frozen=True):
     version: str
 
 
-class _Model(Struct, frozen=True):
+class Model(Struct, frozen=True):
+    """One that is served; an adapter has a parent."""
+
     id: str
     parent: str | None = None
     owned_by: str | None = None
@@ -41,17 +40,7 @@ class _Model(Struct, frozen=True):
 
 
 class _Models(Struct, frozen=True):
-    data: tuple[_Model, ...] = ()
-
-
-class _Facts(Struct, frozen=True, kw_only=True):
-    """What changes only with a restart. ``due_at``: when to ask again; ``started_at``: of the run they belong to."""
-
-    version: str | None
-    models: tuple[_Model, ...]
-    notes: tuple[str, ...]
-    started_at: float | None
-    due_at: float
+    data: tuple[Model, ...] = ()
 
 
 class VllmReader:
@@ -62,12 +51,18 @@ class VllmReader:
         endpoint: Endpoint,
         *,
         clock: Callable[[], float],
-        fact_deadline_seconds: float = FACT_DEADLINE_SECONDS,
+        fact_deadline_seconds: float = DEADLINE_SECONDS,
     ) -> None:
         self._endpoint = endpoint
         self._clock = clock
-        self._fact_deadline_seconds = fact_deadline_seconds
-        self._facts: _Facts | None = None
+        pace = {
+            "every_seconds": FACTS_SECONDS,
+            "retry_seconds": RETRY_SECONDS,
+            "deadline_seconds": fact_deadline_seconds,
+        }
+        self._version = Seldom(endpoint, "/version", Decoder(_Version).decode, **pace)
+        self._models = Seldom(endpoint, "/v1/models", Decoder(_Models).decode, **pace)
+        self._started_at: float | None = None  # of the run that they are of
         self._doubts = Doubts()
 
     async def read(self) -> ServerReading:
@@ -83,52 +78,42 @@ class VllmReader:
             answer = await self._endpoint.get("/metrics", key=True)
             page = parse_page(answer.text, source=url)
         except CollectorError as exc:
-            self._facts = None  # it may come back as another version
+            self._lost()  # it may come back as another version
             self._doubts.lost(exc)
             raise
         at = self._clock()
-        facts = await self._current_facts(page)
-        if not page.replicas and not any(model.owned_by == "vllm" for model in facts.models):
+        if page.started_at != self._started_at:
+            self._lost()
+        self._started_at = page.started_at
+        version, models = await asyncio.gather(self._version.get(at), self._models.get(at))
+        known = models.data if isinstance(models, _Models) else ()
+        if not page.replicas and not any(model.owned_by == "vllm" for model in known):
             advice = "start vLLM without --disable-log-stats, or check that the URL is that of a vLLM server"
             raise Unreadable("no_series", f"{url} has no vllm: series; {advice}")
-        return _reading(at, page, facts, self._doubts.about(page, at))
-
-    async def _current_facts(self, page: Page) -> _Facts:
-        facts = self._facts
-        if facts is None or self._clock() >= facts.due_at or facts.started_at != page.started_at:
-            facts = self._facts = await self._read_facts(page.started_at)
-        return facts
-
-    async def _read_facts(self, started_at: float | None) -> _Facts:
-        version, models = await asyncio.gather(self._fact("/version", _Version), self._fact("/v1/models", _Models))
-        failed = [fact for fact in (version, models) if isinstance(fact, CollectorError)]
-        settled = all(isinstance(fact, Refused) for fact in failed)
-        return _Facts(
+        return reading_of(
+            page,
+            at,
             version=version.version[:64] if isinstance(version, _Version) else None,
-            models=models.data if isinstance(models, _Models) else (),
-            notes=tuple(str(fact) for fact in failed),
-            started_at=started_at,
-            due_at=self._clock() + (FACTS_SECONDS if settled else RETRY_SECONDS),
+            base=next((model for model in known if model.parent is None), None),
+            notes=tuple(str(fact) for fact in (version, models) if isinstance(fact, CollectorError)),
+            doubts=self._doubts.about(page, at),
         )
 
-    async def _fact(self, path: str, kind: type[T]) -> T | CollectorError:
-        """A fact that a reading can do without: what went wrong is returned, and becomes a note."""
-        url = f"{self._endpoint.url}{path}"
-        try:
-            async with asyncio.timeout(self._fact_deadline_seconds):
-                answer = await self._endpoint.get(path, key=True)
-            return msgspec.json.decode(answer.text, type=kind)
-        except CollectorError as exc:
-            return exc
-        except TimeoutError:
-            limit = f"{self._fact_deadline_seconds:g} s"
-            return Unreachable("timeout", f"{url} did not answer within {limit}; it is asked again later")
-        except (msgspec.DecodeError, RecursionError):
-            return Unreadable("malformed", f"{url} is not the JSON that vLLM answers there")
+    def _lost(self) -> None:
+        self._version.lost()
+        self._models.lost()
 
 
-def _reading(at: float, page: Page, facts: _Facts, doubts: tuple[str, ...]) -> ServerReading:
-    base = next((model for model in facts.models if model.parent is None), None)
+def reading_of(
+    page: Page,
+    at: float,
+    *,
+    version: str | None = None,
+    base: Model | None = None,
+    notes: tuple[str, ...] = (),
+    doubts: tuple[str, ...] = (),
+) -> ServerReading:
+    """What a page says of a server; ``base`` is the model without adapters, ``notes`` say what is not known of it."""
     arguments: Arguments = arguments_of(page)
     if base is not None and base.max_model_len is not None and base.max_model_len > 0:
         arguments["max_model_len"] = base.max_model_len
@@ -137,13 +122,13 @@ def _reading(at: float, page: Page, facts: _Facts, doubts: tuple[str, ...]) -> S
         at=at,
         engine="vllm",
         state="sleeping" if page.sleep else "serving",
-        version=facts.version,
+        version=version,
         model=model[:256] if model is not None else None,
         started_at=page.started_at,
         pools=() if page.sleep else pools_of(page),
-        replicas=tuple(_replica(page, replica, facts.version) for replica in page.replicas),
+        replicas=tuple(_replica(page, replica, version) for replica in page.replicas),
         arguments=arguments,
-        notes=(*facts.notes, *_notes(page), *doubts),
+        notes=(*notes, *_notes(page), *doubts),
     )
 
 

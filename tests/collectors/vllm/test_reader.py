@@ -222,7 +222,9 @@ def test_a_version_that_is_not_one_is_a_note(body: str) -> None:
     async def scenario(reader: VllmReader, server: Replay, clock: Clock) -> None:
         reading = await reader.read()
         assert reading.version is None
-        assert reading.notes == (f"{server.url}/version is not the JSON that vLLM answers there",)
+        assert reading.notes == (
+            f"{server.url}/version is not the JSON that is expected there; check that the URL is right",
+        )
         server.answers["/version"] = reply('{"version":"0.33.0"}', content_type=JSON)
         clock.now += 10
         assert (await reader.read()).version == "0.33.0"
