@@ -121,7 +121,8 @@ ENGINES: dict[str, Engine] = {
             {"capacity", "used", "cached", "requests", "preemptions", "tokens", "prefix hits", "first token"}
         ),
         limits=(
-            "Needs `--enable-metrics`. Cached since 0.5.12, preemptions (retractions) from the first on. "
+            "Needs `--enable-metrics`; without it only capacity, used and requests (since 0.5.8). Cached since 0.5.12, "
+            "preemptions (retractions) from the first on. "
             "Also in a Dynamo worker."
         ),
         paths=sglang.PATHS,

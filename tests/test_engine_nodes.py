@@ -176,6 +176,25 @@ def test_sglang_under_load_and_without_its_model(tmp_path: Path) -> None:
     assert parts["runtime chat"] == GIB - 3201 * SLOT
 
 
+def test_sglang_whose_metrics_are_off(tmp_path: Path) -> None:
+    """Its loads say how many slots are in use; with its model they are bytes, and what is not in use is available."""
+    loads = {"loads": [{"dp_rank": 0, "num_running_reqs": 1, "num_used_tokens": 1000, "max_total_num_tokens": 3200}]}
+    server = Served(
+        engine="sglang",
+        titles={100: "sglang serve", 101: "sglang::scheduler"},
+        documents={"/v1/loads": json.dumps(loads), "/server_info": recorded_sglang("after")["/server_info"]},
+        config=TINY_LLAMA,
+        tensor_bytes=TINY_LLAMA_BYTES,
+    )
+    found = observed(tmp_path, one_gpu(GIB), server)
+
+    parts = closed(found.devices[0])
+    assert parts["weights chat"] == TINY_LLAMA_BYTES
+    assert parts["kv_used chat"] == 1000 * SLOT
+    assert parts["kv_available chat"] == (2200 + 1) * SLOT
+    assert parts["runtime chat"] == GIB - TINY_LLAMA_BYTES - 3201 * SLOT
+
+
 def test_sglang_over_four_ranks_before_it_told_cached_from_free(tmp_path: Path) -> None:
     """TP=4 of 0.5.9: two of eight KV heads on each rank; what is not in use is available."""
     documents = sglang_page(

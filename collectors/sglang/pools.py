@@ -21,21 +21,25 @@ _APART: tuple[tuple[PoolKind, Field | None, Field, Field, Field], ...] = (
 )
 
 
-def pools_of(page: Page, capacity_tokens: int | None, *, alike: bool = True) -> tuple[PoolReading, ...]:
+def pools_of(
+    page: Page, capacity_tokens: int | None, *, page_size: int | None = None, alike: bool = True
+) -> tuple[PoolReading, ...]:
     """The pools of all replicas.
 
     Args:
-        capacity_tokens: of a full one, for versions that do not export it.
+        capacity_tokens: of a full one, for versions that do not export it; ``page_size`` likewise.
         alike: whether the rank that reports its pool's bytes speaks for all, as it does without pipeline stages.
     """
     return tuple(
         pool
         for replica in page.replicas
-        for pool in (*_full(page, replica, capacity_tokens, alike=alike), *_apart(page, replica))
+        for pool in (*_full(page, replica, capacity_tokens, page_size, alike=alike), *_apart(page, replica))
     )
 
 
-def _full(page: Page, replica: str, known_capacity: int | None, *, alike: bool) -> Iterator[PoolReading]:
+def _full(
+    page: Page, replica: str, known_capacity: int | None, known_page_size: int | None, *, alike: bool
+) -> Iterator[PoolReading]:
     capacity = _count(page, replica, "capacity") or _paged(page, replica) or known_capacity
     used, cached, free = (_count(page, replica, field) for field in ("used", "cached", "free"))
     ratio = page.values[replica].get("used_ratio")
@@ -43,7 +47,7 @@ def _full(page: Page, replica: str, known_capacity: int | None, *, alike: bool) 
         return
     if capacity and used is not None:
         ratio = min(used / capacity, 1.0)
-    page_size = _count(page, replica, "page_size") or None
+    page_size = _count(page, replica, "page_size") or known_page_size
     is_only = alike and not any(True for _ in _apart(page, replica))
     gib = page.values[replica].get("pool_gib", 0.0)
     yield PoolReading(

@@ -1,28 +1,27 @@
 """Reading an SGLang server: ``/metrics`` every time; version and arguments at the start and then once in ten minutes.
 
-Never ``/health``, which generates a token, and none of the GETs that change state. ``/server_info`` goes through the
-scheduler, which is why it is asked for so seldom; up to 0.5.7 it has another name.
+Without ``--enable-metrics`` ``/v1/loads`` stands in for them (since 0.5.8), which says less. Never ``/health``, which
+generates a token, and none of the GETs that change state. ``/server_info`` goes through the scheduler, which is why it
+is asked for so seldom; up to 0.5.7 it has another name.
 """
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-from msgspec import Struct
+from msgspec import Struct, json
 
-from collectors.errors import CollectorError, Refused, Unreachable, Unreadable
+from collectors.errors import CollectorError, Unreadable
+from collectors.facts import DEADLINE_SECONDS, FACTS_SECONDS, Seldom
 from collectors.http_text import Endpoint
 from collectors.readings import RankReport, ReplicaReading, ServerReading
+from collectors.sglang.loads import parse_loads
 from collectors.sglang.names import Field
 from collectors.sglang.page import Page, parse_page
 from collectors.sglang.pools import GIB, pools_of
 
+METRICS, LOADS = "/metrics", "/v1/loads"
 INFO, OLD_INFO = "/server_info", "/get_server_info"
-PATHS = frozenset({"/metrics", INFO, OLD_INFO})
-FACTS_SECONDS = 600.0
-RETRY_SECONDS = 60.0
-FACT_DEADLINE_SECONDS = 1.0
+PATHS = frozenset({METRICS, LOADS, INFO, OLD_INFO})
 _STILL = (
     "tokens are in use while no request runs or waits: SGLang renews its figures every 30 s then, so these may be old"
 )
@@ -47,86 +46,82 @@ _ARGUMENTS = {
 }
 
 
-class _Facts(Struct, frozen=True, kw_only=True):
+class Info(Struct, frozen=True, kw_only=True):
     """What changes only with a restart; of ``/server_info`` nothing else is kept, for it holds keys."""
 
     version: str | None = None
     capacity_tokens: int | None = None
     arguments: dict[str, int | float | str | bool] = {}
-    notes: tuple[str, ...] = ()
-    due_at: float
 
 
 class SglangReader:
-    """One server. A read takes at most its endpoint's deadline and, when facts are due, two seconds more."""
+    """One server. A read takes at most its endpoint's deadline twice and, when facts are due, two seconds more."""
 
     def __init__(
         self,
         endpoint: Endpoint,
         *,
         clock: Callable[[], float],
-        fact_deadline_seconds: float = FACT_DEADLINE_SECONDS,
+        fact_deadline_seconds: float = DEADLINE_SECONDS,
     ) -> None:
         self._endpoint = endpoint
         self._clock = clock
-        self._fact_deadline_seconds = fact_deadline_seconds
-        self._facts: _Facts | None = None
+        self._infos = [
+            Seldom(endpoint, path, _info, deadline_seconds=fact_deadline_seconds) for path in (INFO, OLD_INFO)
+        ]
+        self._metrics_due_at = float("-inf")
 
     async def read(self) -> ServerReading:
         """The server now; counters are raw, since the engine's start.
 
         Raises:
             Unreachable: nothing listens (SGLang opens its port only when it is ready), or no answer in time.
-            Unreadable: no metrics, or not a page of SGLang.
+            Unreadable: neither metrics nor loads, or not a page of SGLang.
         """
-        url = f"{self._endpoint.url}/metrics"
         try:
-            answer = await self._endpoint.get("/metrics", key=True)
-            page = parse_page(answer.text, source=url)
-        except CollectorError as exc:
-            self._facts = None  # it may come back as another version
-            raise _explained(exc, url) from exc
+            page = await self._page()
+        except CollectorError:
+            self._metrics_due_at = float("-inf")
+            for one in self._infos:
+                one.lost()  # it may come back as another version
+            raise
         at = self._clock()
-        if self._facts is None or at >= self._facts.due_at:
-            self._facts = await self._read_facts()
-        if not page.replicas and self._facts.version is None:
-            raise Unreadable("no_series", f"{url} has no sglang: series of a scheduler; check that the URL is SGLang's")
-        return _reading(at, page, self._facts)
-
-    async def _read_facts(self) -> _Facts:
-        info = await self._info(INFO)
+        info = await self._infos[0].get(at)
         if isinstance(info, CollectorError) and info.reason == "http_404":
-            info = await self._info(OLD_INFO)
-        if isinstance(info, CollectorError):
-            wait = FACTS_SECONDS if isinstance(info, Refused) else RETRY_SECONDS
-            return _Facts(notes=(str(info),), due_at=self._clock() + wait)
-        return _Facts(
-            version=_text(info.get("version")),
-            capacity_tokens=_whole(info.get("max_total_num_tokens")),
-            arguments=_arguments(info),
-            due_at=self._clock() + FACTS_SECONDS,
-        )
+            info = await self._infos[1].get(at)
+        notes = (str(info),) if isinstance(info, CollectorError) else ()
+        known = Info() if isinstance(info, CollectorError) else info
+        if not page.replicas and known.version is None:
+            url = f"{self._endpoint.url}{METRICS}"
+            raise Unreadable("no_series", f"{url} has no sglang: series of a scheduler; check that the URL is SGLang's")
+        return reading_of(page, at, info=known, notes=notes)
 
-    async def _info(self, path: str) -> dict[str, Any] | CollectorError:
-        """A fact that a reading can do without: what went wrong is returned, and becomes a note."""
-        url = f"{self._endpoint.url}{path}"
+    async def _page(self) -> Page:
+        """Its metrics, or where they are off the loads of its schedulers; metrics are then asked for seldom."""
+        url = f"{self._endpoint.url}{METRICS}"
+        if self._clock() >= self._metrics_due_at:
+            try:
+                return parse_page((await self._endpoint.get(METRICS, key=True)).text, source=url)
+            except CollectorError as exc:
+                if exc.reason != "http_404":
+                    raise
+            self._metrics_due_at = self._clock() + FACTS_SECONDS
         try:
-            async with asyncio.timeout(self._fact_deadline_seconds):
-                answer = await self._endpoint.get(path, key=True)
-            return msgspec.json.decode(answer.text, type=dict[str, Any])
+            answer = await self._endpoint.get(LOADS, key=True)
         except CollectorError as exc:
-            return exc
-        except TimeoutError:
-            limit = f"{self._fact_deadline_seconds:g} s"
-            return Unreachable("timeout", f"{url} did not answer within {limit}; it is asked again later")
-        except (msgspec.DecodeError, RecursionError):
-            return Unreadable("malformed", f"{url} is not the JSON that SGLang answers there")
+            if exc.reason == "http_404":
+                raise Unreadable("metrics_off", f"{url} answered 404; start SGLang with --enable-metrics") from exc
+            raise
+        return parse_loads(answer.text, source=f"{self._endpoint.url}{LOADS}")
 
 
-def _explained(exc: CollectorError, url: str) -> CollectorError:
-    if exc.reason == "http_404":
-        return Unreadable("metrics_off", f"{url} answered 404; start SGLang with --enable-metrics")
-    return exc
+def _info(text: str) -> Info:
+    info = json.decode(text, type=dict[str, Any])
+    return Info(
+        version=_text(info.get("version")),
+        capacity_tokens=_whole(info.get("max_total_num_tokens")),
+        arguments=_arguments(info),
+    )
 
 
 def _arguments(info: dict[str, Any]) -> dict[str, int | float | str | bool]:
@@ -145,12 +140,14 @@ def _whole(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 40 else None
 
 
-def _reading(at: float, page: Page, facts: _Facts) -> ServerReading:
+def reading_of(page: Page, at: float, *, info: Info = Info(), notes: tuple[str, ...] = ()) -> ServerReading:  # noqa: B008 a frozen value
+    """What a page says of a server; ``notes`` say what is not known of it."""
     replicas = tuple(_replica(page, replica) for replica in page.replicas)
-    pools = pools_of(page, facts.capacity_tokens, alike=facts.arguments.get("pp", 1) == 1)
+    page_size = _whole(info.arguments.get("block_size"))
+    pools = pools_of(page, info.capacity_tokens, page_size=page_size, alike=info.arguments.get("pp", 1) == 1)
     idle = all(replica.running_requests == replica.waiting_requests == 0 for replica in replicas)
     still = (_STILL,) if replicas and idle and any(pool.used_tokens for pool in pools) else ()
-    arguments = dict(facts.arguments)
+    arguments = dict(info.arguments)
     context = max((values.get("context", 0) for values in page.values.values()), default=0)
     if context > 0:
         arguments["max_model_len"] = round(context)
@@ -158,13 +155,13 @@ def _reading(at: float, page: Page, facts: _Facts) -> ServerReading:
         at=at,
         engine="sglang",
         state="serving",
-        version=facts.version,
+        version=info.version,
         model=page.model[:256] if page.model else None,
         pools=pools,
         replicas=replicas,
         ranks=tuple(_rank(page, replica) for replica in page.replicas),
         arguments=arguments,
-        notes=(*facts.notes, *page.notes, *still),
+        notes=(*notes, *page.notes, *still),
     )
 
 

@@ -6,9 +6,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from collectors.errors import CollectorError
+from collectors.facts import FACTS_SECONDS
 from collectors.http_text import Endpoint
 from collectors.readings import RankReport, ReplicaReading, ServerReading
-from collectors.sglang.reader import FACTS_SECONDS, PATHS, SglangReader
+from collectors.sglang.reader import PATHS, SglangReader
 from tests.collectors.replay import FIXTURES, Replay, Script, replaying, reply
 
 JSON = "application/json"
