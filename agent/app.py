@@ -18,10 +18,12 @@ from agent.poller import Poller
 from agent.processes import Look, look
 from agent.settings import Settings, parse_listen, read_api_key
 from agent.snapshot import Snapshot
+from agent.state_file import StateFile
 from agent.web.routes import build_app
 from agent.web.serving import HttpServer, bind
 from agent.web.web_file import WebFile
 from collectors.discovery.host import Discovery, HostDiscovery
+from collectors.errors import CollectorError
 from collectors.home import Homes
 from collectors.http_streams import StreamTransport
 from collectors.http_text import Endpoint
@@ -40,9 +42,19 @@ ONCE_POLL_SECONDS = 0.05
 
 
 class Agent:
-    """Board, fleet and poller over the sources of a host; ``simulated_state`` stands for its driver and processes."""
+    """Board, fleet and poller over the sources of a host; ``simulated_state`` stands for its driver and processes.
 
-    def __init__(self, settings: Settings, *, web: WebFile | None = None, simulated_state: Path | None = None) -> None:
+    Without a ``state_directory`` nothing of earlier runs is remembered over restarts.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        web: WebFile | None = None,
+        simulated_state: Path | None = None,
+        state_directory: Path | None = None,
+    ) -> None:
         self.settings = settings
         self._web = web
         self._simulated_state = simulated_state
@@ -60,9 +72,11 @@ class Agent:
             memory_interval_seconds=settings.intervals.memory,
             clock=time.monotonic,
             wall=time.time,
+            settle_seconds=settings.intervals.settle,
             web_problem=lambda: web.problem if web is not None else None,
             simulated=simulated_state is not None,
         )
+        self._state_file = StateFile(state_directory) if state_directory is not None else None
         self.poller = Poller(
             self.board,
             self.fleet,
@@ -70,6 +84,7 @@ class Agent:
             look=self._look,
             intervals=settings.intervals,
             clock=time.monotonic,
+            state_file=self._state_file,
         )
 
     def apply(self, settings: Settings) -> None:
@@ -84,12 +99,18 @@ class Agent:
             raise InputError(
                 f"listen is {self.settings.listen!r} until a restart; the new settings say {settings.listen!r}"
             )
+        if settings.state_directory != self.settings.state_directory:
+            raise InputError(
+                f"state_directory is {self.settings.state_directory!r} until a restart; "
+                f"the new settings say {settings.state_directory!r}"
+            )
         take_servers = self.fleet.prepare(settings.servers)
         if self._web is not None:
             self._web.use(_path(settings.web_config_file))
         take_servers()
         self.settings = settings
         self.board.memory_interval_seconds = settings.intervals.memory
+        self.board.upgrades.settle_seconds = settings.intervals.settle
         self.poller.take_intervals(settings.intervals)
 
     def _devices(self) -> NvmlSource:
@@ -115,6 +136,8 @@ class Agent:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+            if self._state_file is not None:
+                self._state_file.close()
 
 
 def _path(text: str | None) -> Path | None:
@@ -139,6 +162,7 @@ async def serve(
     announce: Callable[[str], None],
     reload_settings: Callable[[], Settings] | None = None,
     simulated_state: Path | None = None,
+    state_directory: Path | None = None,
     until: asyncio.Event | None = None,
 ) -> None:
     """Run the agent until SIGINT, SIGTERM or ``until``; ``announce`` gets the base URL once it answers.
@@ -152,7 +176,7 @@ async def serve(
     host, port = parse_listen(settings.listen, where="listen")
     listener = bind(host, port)
     web = WebFile(_path(settings.web_config_file))
-    agent = Agent(settings, web=web, simulated_state=simulated_state)
+    agent = Agent(settings, web=web, simulated_state=simulated_state, state_directory=state_directory)
     agent.board.settings_reloaded(success=True)
 
     async def reload() -> str | None:
@@ -190,15 +214,30 @@ def _reload(agent: Agent, reload_settings: Callable[[], Settings] | None) -> str
     return None
 
 
-async def collect_once(settings: Settings, *, simulated_state: Path | None = None) -> Snapshot:
-    """Read every source once, or wait for its failure, and give one snapshot."""
+async def collect_once(
+    settings: Settings, *, simulated_state: Path | None = None, state_directory: Path | None = None
+) -> Snapshot:
+    """Read every source once, or wait for its failure, and give one snapshot; the state file is only looked at."""
     agent = Agent(settings, simulated_state=simulated_state)
+    if state_directory is not None:
+        _recall(agent.board, StateFile(state_directory))
     async with agent.polling():
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ONCE_SECONDS):
                 while not agent.board.has_heard_of(_expected(agent.fleet)):  # noqa: ASYNC110 - a few polls, then done
                     await asyncio.sleep(ONCE_POLL_SECONDS)
         return agent.board.tick().snapshot
+
+
+def _recall(board: Board, file: StateFile) -> None:
+    """Take what an agent on this host remembers."""
+    begun = time.monotonic()
+    fault = None
+    try:
+        board.upgrades.restore(file.look())
+    except CollectorError as error:
+        fault = error.fault()
+    board.took_state(fault, time.monotonic() - begun)
 
 
 def _expected(fleet: Fleet) -> frozenset[tuple[str, str]]:

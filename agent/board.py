@@ -17,6 +17,7 @@ from agent.memory.history import Peaks
 from agent.processes import Look
 from agent.seating import seats
 from agent.snapshot import Pool, Reload, Snapshot
+from agent.upgrades import Upgrades
 from agent.watch import ServerWatch
 from collectors.readings import (
     DeviceReading,
@@ -34,6 +35,7 @@ WINDOW_SECONDS = 60.0
 STALE_PASSES = 3
 UNREADY_SECONDS = 5.0
 STUCK_SECONDS = 10.0
+SETTLE_SECONDS = 60.0
 
 
 class Published:
@@ -57,6 +59,7 @@ class Board:
     """Owns the state between ticks; readers only ever see ``published``, swapped in one assignment.
 
     ``clock`` is monotonic, ``wall`` seconds since the epoch, ``memory_interval_seconds`` the pace of device passes.
+    ``settle_seconds``: how long a server's memory has to lie still to be compared with that of its next run.
     ``web_problem`` says why the files of the web config are not in force as they are, None when they are; ``simulated``
     that what is handed in is of no real node.
     """
@@ -68,11 +71,13 @@ class Board:
         memory_interval_seconds: float,
         clock: Callable[[], float],
         wall: Callable[[], float],
+        settle_seconds: float = SETTLE_SECONDS,
         web_problem: Callable[[], str | None] = lambda: None,
         simulated: bool = False,
     ) -> None:
         self.watches = watches
         self.health = Health()
+        self.upgrades = Upgrades(settle_seconds=settle_seconds)
         self.memory_interval_seconds = memory_interval_seconds
         self._clock = clock
         self._wall = wall
@@ -158,6 +163,10 @@ class Board:
         self.health.forget("log", watch.facts.name)
         watch.take_log(structs.replace(watch.log, ranks=(), ready=False) if watch.log else None)
 
+    def took_state(self, fault: Fault | None, duration_seconds: float) -> None:
+        """Take how it last went to read or write the state file."""
+        self._record("state", "", fault, duration_seconds)
+
     def settings_reloaded(self, *, success: bool) -> None:
         """Take how the last reload of the settings went."""
         at = self._wall() if success else self._reload.at if self._reload else None
@@ -191,24 +200,30 @@ class Board:
             budget = watch.budget(_budget_device(place))
             views[name] = structs.replace(views[name], budget=budget, notes=watch.notes)
         gpus = {uuid: device.gpu for uuid, device in by_uuid.items()}
+        devices = tuple(
+            device_record(
+                device,
+                gpu=gpu,
+                node=node,
+                servers=views,
+                seated=seated,
+                extremes=self._extremes(device, now),
+                health=self._hardware.health(device, gpu),
+                now=now,
+            )
+            for gpu, device in (self._hardware.labelled(node) if node is self._node else ())
+        )
+        servers = {name: server_record(view, seated=seated, gpus=gpus, now=now) for name, view in views.items()}
+        self.upgrades.look(views.values(), servers, devices, now=now, wall=self._wall())
+        for name, view in views.items():
+            if (upgrade := self.upgrades.of(view, gpus)) is not None:
+                servers[name] = structs.replace(servers[name], upgrade=upgrade)
         return Snapshot(
             time=self._wall(),
             version=__version__,
-            devices=tuple(
-                device_record(
-                    device,
-                    gpu=gpu,
-                    node=node,
-                    servers=views,
-                    seated=seated,
-                    extremes=self._extremes(device, now),
-                    health=self._hardware.health(device, gpu),
-                    now=now,
-                )
-                for gpu, device in (self._hardware.labelled(node) if node is self._node else ())
-            ),
+            devices=devices,
             host_memory=node.host_memory,
-            servers=tuple(server_record(view, seated=seated, gpus=gpus, now=now) for view in views.values()),
+            servers=tuple(servers.values()),
             collectors=self.health.records(now),
             reload=self._reload,
             web_config_current=self._web_problem() is None,

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import math
+import os
 import signal
 import sys
 import tempfile
@@ -22,7 +23,16 @@ from agent.demo import run_demo
 from agent.errors import InputError, RunError
 from agent.plan_command import plan_command
 from agent.remote import fetch_snapshot
-from agent.settings import ServerSettings, Settings, as_yaml, check_model, check_server, load_settings, parse_listen
+from agent.settings import (
+    ServerSettings,
+    Settings,
+    as_yaml,
+    check_model,
+    check_server,
+    load_settings,
+    parse_listen,
+    state_directory,
+)
 from agent.snapshot import Snapshot
 from agent.terminal import print_snapshot
 from collectors.registry import ENGINES
@@ -69,7 +79,13 @@ def run_command(config: Path | None, listen: str | None, log_format: log.Format,
         return
     settings = load()
     _hold_signals_back()
-    asyncio.run(_begun(partial(serve, settings, announce=_announce, reload_settings=load)))
+    asyncio.run(
+        _begun(
+            partial(
+                serve, settings, announce=_announce, reload_settings=load, state_directory=_state_directory(settings)
+            )
+        )
+    )
 
 
 @cli.command("snapshot")
@@ -206,6 +222,10 @@ def _settings(config: Path | None) -> Settings:
     return load_settings(config) if config else Settings()
 
 
+def _state_directory(settings: Settings) -> Path:
+    return state_directory(settings, os.environ, is_root=os.geteuid() == 0)
+
+
 def _with_listen(settings: Settings, listen: str | None) -> Settings:
     if listen is None:
         return settings
@@ -216,7 +236,7 @@ def _with_listen(settings: Settings, listen: str | None) -> Settings:
 async def _once(settings: Settings, *, quiet: bool) -> Snapshot:
     if not quiet:
         click.echo("collecting once from the driver and every server ...", err=True)
-    return await collect_once(settings)
+    return await collect_once(settings, state_directory=_state_directory(settings))
 
 
 def _hold_signals_back() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from agent.app import serve
+from agent.board import SETTLE_SECONDS
 from agent.errors import InputError
 from agent.settings import Intervals, Settings
 from collectors.simulated.node import SimulatedNode
@@ -41,7 +42,9 @@ async def run_demo(
         announce(url)
         log.info("a simulated node, %g times as fast as a real one: nothing here is measured", speed)
 
-    settings = Settings(listen=listen, intervals=Intervals(processes=1.0))
+    settings = Settings(
+        listen=listen, intervals=Intervals(processes=1.0, settle=min(3600.0, max(0.1, SETTLE_SECONDS / speed)))
+    )
     ended = asyncio.Event()
     story_task = asyncio.create_task(node.run(duration_seconds))
     story_task.add_done_callback(lambda _: ended.set())

@@ -173,6 +173,11 @@ def _server(server: Server) -> Iterator[Sample]:
             count = getattr(replica.counters, field)
             if count is not None:
                 yield f"server_{field}_total", labels, count
+    if server.upgrade is not None:
+        versions = {"from_version": server.upgrade.from_version or "", "to_version": server.upgrade.to_version or ""}
+        for moved in server.upgrade.components:
+            where = {**name, **versions, "gpu": moved.gpu, "component": moved.component}
+            yield "server_upgrade_delta_bytes", where, moved.delta_bytes
     for ratio in server.fragmentation:
         where = {"kind": ratio.kind, **name, **({"replica": ratio.replica} if several else {})}
         if ratio.gpu is not None:

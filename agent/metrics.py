@@ -80,6 +80,11 @@ CATALOGUE: tuple[Metric, ...] = (
     _counter("server_first_token_seconds_total", "server replica", "Seconds that these waited for it, in all."),
     _gauge("server_start_time_seconds", "server", "When the engine started, seconds since the epoch."),
     _counter("server_restarts_total", "server", "Restarts of the server seen by this agent."),
+    _gauge(
+        "server_upgrade_delta_bytes",
+        "gpu server component from_version to_version",
+        "Settled bytes of the server's present run minus those of the run before.",
+    ),
     _gauge("settings_last_reload_success", "", "1 if the last reload of the settings succeeded, else 0."),
     _gauge("settings_last_reload_timestamp_seconds", "", "Last successful (re)load of the settings, since the epoch."),
     _gauge("web_config_current", "", "1 if the web config is in force as its files are now, else 0."),

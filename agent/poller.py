@@ -15,6 +15,7 @@ from agent.board import Board
 from agent.fleet import Fleet, Source
 from agent.processes import Look
 from agent.settings import Intervals
+from agent.state_file import StateFile
 from agent.watch import ServerWatch
 from collectors.engine_logs.reader import LogReader
 from collectors.readings import ModelFiles
@@ -24,6 +25,7 @@ TICK_SECONDS = 1.0
 MODEL_RETRY_SECONDS = 60.0
 ENDPOINT_DEADLINE_SECONDS = 6.0
 THREAD_DEADLINE_SECONDS = 10.0
+STATE_SECONDS = 10.0
 
 T = TypeVar("T")
 log = logging.getLogger("vramscope")
@@ -47,6 +49,8 @@ class Poller:
         look: Callable[[], Look],
         intervals: Intervals,
         clock: Callable[[], float],
+        state_file: StateFile | None = None,
+        state_seconds: float = STATE_SECONDS,
     ) -> None:
         self._board = board
         self._fleet = fleet
@@ -54,6 +58,8 @@ class Poller:
         self._look = look
         self._intervals = intervals
         self._clock = clock
+        self._state_file = state_file
+        self._state_seconds = state_seconds
         self._look_again = asyncio.Event()
         self._restart_devices = asyncio.Event()
         self._following: dict[str, tuple[Source, tuple[asyncio.Task[None], ...]]] = {}
@@ -63,6 +69,8 @@ class Poller:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._read_devices())
             group.create_task(self._tick())
+            if self._state_file is not None:
+                group.create_task(self._remember(self._state_file))
             self._follow(group)
             await self._watch_processes(group)
 
@@ -178,6 +186,25 @@ class Poller:
                     held = False
         finally:
             _in_daemon_thread(log.close)
+
+    async def _remember(self, file: StateFile) -> None:
+        """Take what the state file says, then write what is new; what fails is tried again, and the agent goes on."""
+        upgrades = self._board.upgrades
+        written: int | None = None
+        seconds = 0.0
+        async for _ in self._beats(lambda: self._state_seconds):
+            fault = None
+            if written is None:
+                async with self._threaded("state", "", file.read) as found:
+                    fault, seconds = found.fault, found.duration_seconds
+                if found.value is not None:
+                    upgrades.restore(found.value)
+                    written = 0
+            if fault is None and written != (revision := upgrades.revision):
+                async with self._threaded("state", "", partial(file.write, dict(upgrades.records))) as done:
+                    fault, seconds = done.fault, done.duration_seconds
+                written = written if fault else revision
+            self._board.took_state(fault, seconds)
 
     @contextlib.asynccontextmanager
     async def _threaded(self, name: str, target: str, read: Callable[[], T]) -> AsyncIterator[Outcome[T]]:

@@ -35,11 +35,12 @@ Seconds = Annotated[float, Meta(ge=0.1, le=3600)]
 
 
 class Intervals(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Rhythms in seconds: device memory, process lists, server endpoints."""
+    """Rhythms in seconds: device memory, process lists, endpoints; ``settle``: how long memory must lie still."""
 
     memory: Seconds = 1.0
     processes: Seconds = 5.0
     endpoints: Seconds = 1.0
+    settle: Seconds = 60.0
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -71,6 +72,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     discovery: bool = True
     servers: tuple[ServerSettings, ...] = ()
     web_config_file: str | None = None
+    state_directory: str | None = None
 
 
 def load_settings(path: Path) -> Settings:
@@ -158,6 +160,7 @@ def _value_at(document: object, path: str) -> object:
 def _check(settings: Settings, where: str) -> None:
     parse_listen(settings.listen, where=f"{where}: listen")
     _check_path(settings.web_config_file, f"{where}: web_config_file")
+    _check_path(settings.state_directory, f"{where}: state_directory")
     urls: dict[str, int] = {}
     names: dict[str, int] = {}
     for number, server in enumerate(settings.servers):
@@ -267,6 +270,18 @@ def parse_listen(text: str, *, where: str) -> tuple[str, int]:
     if not is_host(host):
         raise InputError(f"{where}: expected an address or a name of this host, got {shown(host)}")
     return (host[1:-1] if bracketed else host) or "0.0.0.0", int(port)  # noqa: S104 - scraped from other hosts
+
+
+def state_directory(settings: Settings, environment: Mapping[str, str], *, is_root: bool) -> Path:
+    """Where the agent keeps its state: as settings say, else systemd, else the usual place of this user."""
+    if settings.state_directory is not None:
+        return Path(settings.state_directory)
+    if given := environment.get("STATE_DIRECTORY", "").partition(":")[0]:
+        return Path(given)
+    if is_root:
+        return Path("/var/lib/vramscope")
+    base = environment.get("XDG_STATE_HOME", "")
+    return (Path(base) if base.startswith("/") else Path.home() / ".local" / "state") / "vramscope"
 
 
 def read_api_key(server: ServerSettings) -> str | None:

@@ -169,6 +169,36 @@ class Log(Struct, frozen=True, kw_only=True):
     last_failure: Failure | None = None
 
 
+class Moved(Struct, frozen=True, kw_only=True):
+    """A component of a server on a device in the run before and in this one."""
+
+    gpu: str
+    uuid: str
+    component: str
+    before_bytes: int
+    after_bytes: int
+    delta_bytes: int
+
+
+class Upgrade(Struct, frozen=True, kw_only=True):
+    """The present run of a server beside the one before, each as it lay still; times are wall clock.
+
+    ``since`` is the start of the later run, ``causes`` what is known to differ, ``summary`` all of it in one line.
+    ``kv_pool`` is the whole pool.
+    """
+
+    from_version: str | None
+    to_version: str | None
+    since: float | None
+    from_settled_at: float
+    to_settled_at: float
+    from_capacity_tokens: int | None
+    to_capacity_tokens: int | None
+    components: tuple[Moved, ...]
+    causes: tuple[str, ...]
+    summary: str
+
+
 class Server(Struct, frozen=True, kw_only=True):
     """One inference server. ``requests`` and ``counters`` sum its replicas."""
 
@@ -199,6 +229,7 @@ class Server(Struct, frozen=True, kw_only=True):
     max_request_tokens: int | None = None
     max_request_bytes: int | None = None
     notes: tuple[str, ...] = ()
+    upgrade: Upgrade | None = None
     risk: None = None
 
 

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from agent.snapshot import Collector, Device, Log, Server, Snapshot
+from agent.snapshot import Collector, Device, Log, Server, Snapshot, Upgrade
 
 GIB = 2**30
 
@@ -25,6 +25,10 @@ def print_snapshot(snapshot: Snapshot, *, explain: bool, console: Console | None
         facts = (server.name, f"{server.engine} {server.version or ''}".strip(), server.state, server.url)
         console.print("  ".join(fact for fact in facts if fact), style="bold", markup=False)
         console.print(_server(server))
+        if server.upgrade is not None:
+            console.print(f"  {escape(server.upgrade.summary)}")
+            if explain:
+                console.print(_upgrade(server.upgrade))
         for line in _facts(server) if explain else ():
             console.print(f"  {escape(line)}")
     if not snapshot.devices:
@@ -86,6 +90,19 @@ def _server(server: Server) -> Table:
     running, waiting = _count(server.requests.running), _count(server.requests.waiting)
     table.caption = f"running {running}, waiting {waiting}, preemptions {_count(server.counters.preemptions)}"
     table.caption_justify = "left"
+    return table
+
+
+def _upgrade(upgrade: Upgrade) -> Table:
+    """The run before beside this one, component by component."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("  gpu")
+    table.add_column("component")
+    for heading in (upgrade.from_version or "before", upgrade.to_version or "now", "difference"):
+        table.add_column(escape(heading), justify="right")
+    for moved in upgrade.components:
+        sizes = (_gib(moved.before_bytes), _gib(moved.after_bytes), f"{moved.delta_bytes / GIB:+,.2f} GiB")
+        table.add_row(f"  {escape(moved.gpu)}", moved.component, *sizes)
     return table
 
 

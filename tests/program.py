@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -90,20 +91,24 @@ def running(
     command: Sequence[str] = (sys.executable, "-Im", "agent"),
     folder: Path | None = None,
 ) -> Iterator[Program]:
-    """Start the program with these arguments, wait until it listens, end it afterwards."""
-    process = subprocess.Popen(
-        [*command, *arguments],
-        env=dict(environment or os.environ),
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    program = Program(process)
-    try:
-        yield program
-    finally:
-        program.end()
+    """Start the program with these arguments, wait until it listens, end it afterwards.
+
+    Its state is thrown away afterwards, unless the environment has a ``STATE_DIRECTORY``.
+    """
+    with tempfile.TemporaryDirectory(prefix="vramscope-state-") as state:
+        process = subprocess.Popen(
+            [*command, *arguments],
+            env={"STATE_DIRECTORY": state, **(environment or os.environ)},
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        program = Program(process)
+        try:
+            yield program
+        finally:
+            program.end()
 
 
 def finished(
@@ -112,13 +117,14 @@ def finished(
     command: Sequence[str] = (sys.executable, "-Im", "agent"),
     folder: Path | None = None,
 ) -> "subprocess.CompletedProcess[str]":
-    """Run the program to its end."""
-    return subprocess.run(
-        [*command, *arguments],
-        env=dict(environment or os.environ),
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    """Run the program to its end; it finds no state of others."""
+    with tempfile.TemporaryDirectory(prefix="vramscope-state-") as state:
+        return subprocess.run(
+            [*command, *arguments],
+            env={"STATE_DIRECTORY": state, **(environment or os.environ)},
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )

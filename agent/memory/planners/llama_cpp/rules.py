@@ -31,14 +31,19 @@ RULES = (
 
 def rules_for(version: str) -> tuple[Rules, str | None]:
     """The rules of a build (``b11549``), the newest for one that is not known, and then a warning that says so."""
-    match = _BUILD.match(version)
-    if match is None:
+    build = build_of(version)
+    if build is None:
         text = f"llama.cpp version {shown(version)} has no build number such as {DEFAULT_VERSION}"
         return RULES[-1], f"{text}; the rules of {DEFAULT_VERSION} are used"
-    build = int(match[1])
     if build > NEWEST_KNOWN:
         return RULES[-1], f"llama.cpp b{build} is newer than the rules known here; those of {DEFAULT_VERSION} are used"
     known = [rules for rules in RULES if rules.since <= build]
     if not known:
         return RULES[0], f"llama.cpp b{build} is older than the rules known here; those of b{RULES[0].since} are used"
     return known[-1], None
+
+
+def build_of(version: str) -> int | None:
+    """The number of a build; None where there is none."""
+    match = _BUILD.match(version)
+    return int(match[1]) if match else None

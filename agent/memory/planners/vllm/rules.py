@@ -59,13 +59,18 @@ _FIRST_PARTS = re.compile(r"v?(\d{1,6})\.(\d{1,6})(?:\.(\d{1,6}))?")
 
 def rules_for(version: str) -> tuple[Rules, str | None]:
     """The rules of a version, the newest for one that is not known, and then a warning that says so."""
-    match = _FIRST_PARTS.match(version)
-    if match is None:
+    number = number_of(version)
+    if number is None:
         return RULES[-1], f"vLLM version {shown(version)} can't be read; the rules of {DEFAULT_VERSION} are used"
-    number = (int(match[1]), int(match[2]), int(match[3] or 0))
     if number[:2] > NEWEST_KNOWN:
         return RULES[-1], f"vLLM {version} is newer than the rules known here; those of {DEFAULT_VERSION} are used"
     known = [rules for rules in RULES if rules.since <= number]
     if not known:
         return RULES[0], f"vLLM {version} is older than the rules known here; those of 0.8 are used"
     return known[-1], None
+
+
+def number_of(version: str) -> Version | None:
+    """The three numbers a version begins with; None where it has none."""
+    match = _FIRST_PARTS.match(version)
+    return (int(match[1]), int(match[2]), int(match[3] or 0)) if match else None
