@@ -266,8 +266,11 @@ def _pool_size(pool: PoolReading, budget: RankBudget | None, log: RankLog) -> tu
 
 def _filled(pool: PoolReading, whole: int | None) -> dict[str, int]:
     """Bytes of a pool by what fills it, none where that is not known. Blocks the engine keeps for itself are free."""
-    if whole is None or not pool.blocks or pool.used_blocks is None:
+    if whole is None:
         return {}
+    if not pool.blocks or pool.used_blocks is None:
+        used = None if pool.used_ratio is None else min(whole, round(whole * pool.used_ratio))
+        return {} if used is None else {"kv_used": used, "kv_available": whole - used}
     size = pool.block_size_tokens
     if pool.cached_tokens is None or pool.free_tokens is None or pool.capacity_tokens is None or not size:
         used = whole * pool.used_blocks // pool.blocks

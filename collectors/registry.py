@@ -9,8 +9,10 @@ from collectors.discovery.command import ReadCommand, Value
 from collectors.discovery.flags import FlagTable
 from collectors.dynamo_trtllm import command as dynamo_trtllm_command
 from collectors.dynamo_trtllm import reader as dynamo_trtllm
+from collectors.engine_logs import lmdeploy as lmdeploy_log
 from collectors.engine_logs import sglang as sglang_log
 from collectors.engine_logs import tensorrt_llm as tensorrt_llm_log
+from collectors.engine_logs import tgi as tgi_log
 from collectors.engine_logs import vllm as vllm_log
 from collectors.engine_logs.llama_cpp import LLAMA_CPP, OLLAMA
 from collectors.engine_logs.shapes import LogFormat
@@ -184,6 +186,7 @@ ENGINES: dict[str, Engine] = {
         open=plain(triton.TritonReader),
         rank_of=no_rank,
         command=triton_command.COMMAND,
+        log=tensorrt_llm_log.TRITON,
         flags=triton_command.FLAGS,
         holds_checkpoint=False,
     ),
@@ -197,6 +200,7 @@ ENGINES: dict[str, Engine] = {
         open=plain(tgi.TgiReader),
         rank_of=no_rank,
         command=tgi_command.COMMAND,
+        log=tgi_log.FORMAT,
         flags=tgi_command.FLAGS,
     ),
     "lmdeploy": Engine(
@@ -209,6 +213,7 @@ ENGINES: dict[str, Engine] = {
         open=plain(lmdeploy.LmdeployReader),
         rank_of=no_rank,
         command=lmdeploy_command.COMMAND,
+        log=lmdeploy_log.FORMAT,
         flags=lmdeploy_command.FLAGS,
         is_one_process=True,
     ),

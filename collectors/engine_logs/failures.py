@@ -3,7 +3,10 @@
 An exception is often written by several processes of a server, so the same again within ten seconds counts once;
 ``told_once`` are lines that are written once for each event. Source: PyTorch, ``c10/cuda/CUDACachingAllocator.cpp``;
 vllm-project/vllm, ``v1/core/kv_cache_utils.py``; sgl-project/sglang, ``srt/mem_cache/allocation.py``,
-``srt/managers/scheduler.py``; ggml-org/llama.cpp, ``tools/server/server-context.cpp``.
+``srt/managers/scheduler.py``; ggml-org/llama.cpp, ``tools/server/server-context.cpp``; InternLM/lmdeploy,
+``src/turbomind/core/check.cc``, ``lmdeploy/pytorch/engine/executor/base.py``; NVIDIA/TensorRT-LLM,
+``cpp/tensorrt_llm/common/cudaUtils.h``, ``executor/requestImpl.h``, and TensorRT's ``Error Code 2``;
+huggingface/text-generation-inference, ``server/text_generation_server/models/flash_causal_lm.py``.
 """
 
 import re
@@ -11,7 +14,7 @@ import re
 from collectors.engine_logs.shapes import FailureShape
 from collectors.readings import FailureKind
 
-_SIZE = r"(?P<{name}>\d{{1,9}}(?:\.\d{{1,20}})?) ?(?P<{name}_unit>bytes|KiB|MiB|GiB|TiB)"
+_SIZE = r"(?P<{name}>\d{{1,15}}(?:\.\d{{1,20}})?) ?(?P<{name}_unit>bytes|KiB|MiB|GiB|TiB)"
 
 
 def _figures(*texts: str) -> tuple[re.Pattern[str], ...]:
@@ -42,8 +45,13 @@ FAILURES: tuple[FailureShape, ...] = (
     _failure("cuda_oom", "CUDA out of memory occurred when warming up"),
     _failure("cuda_oom", "cudaMalloc failed: out of memory", "allocating <requested_bytes> on device <device#>"),
     _failure("cuda_oom", "CUDA error: out of memory"),
+    _failure("cuda_oom", "CUDA runtime error: out of memory"),
+    _failure("cuda_oom", "): out of memory"),
+    _failure("cuda_oom", "OutOfMemory (Requested size was", "Requested size was <requested_bytes>"),
+    _failure("cuda_oom", "Not enough memory to handle"),
     _failure("no_cache_blocks", "No available memory for the cache blocks"),
     _failure("no_cache_blocks", "Not enough memory. Please try to increase --mem-fraction-static"),
+    _failure("no_cache_blocks", "No enough gpu memory for"),
     _failure("no_cache_blocks", "Loaded weights leave no GPU memory for the KV cache"),
     _failure(
         "start_refused",
@@ -69,6 +77,13 @@ FAILURES: tuple[FailureShape, ...] = (
         "exceeds the available context size",
         r"request \(<request_tokens#> tokens\)",
         r"context size \(<context_tokens#> tokens\)",
+        told_once=True,
+    ),
+    _failure(
+        "context_refused",
+        "exceeds maximum input length (",
+        r"Prompt length \(<request_tokens#>\)",
+        r"maximum input length \(<context_tokens#>\)",
         told_once=True,
     ),
     _failure("capture_failed", "graph failed: "),

@@ -132,6 +132,7 @@ def marked_lines(block: bytes, marks: tuple[bytes, ...]) -> list[bytes]:
         at = block.find(mark)
         while at >= 0:
             start = block.rfind(b"\n", 0, at) + 1
+            start = max(start, block.rfind(b"\r", start, at) + 1)  # behind a bar that moved
             end = block.find(b"\n", at)
             end = len(block) if end < 0 else end
             found[start] = block[start : min(end, start + MAX_LINE_BYTES)]

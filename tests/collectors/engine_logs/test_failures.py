@@ -43,6 +43,32 @@ LINES: dict[str, tuple[str, str, dict[str, int]]] = {
         "cuda_oom",
         {"requested_bytes": round(1024.5 * MIB), "device": 0},
     ),
+    "TurboMind": (
+        "RuntimeError: [TM][ERROR] CUDA runtime error: out of memory /lmdeploy/src/turbomind/core/allocator.cc:49",
+        "cuda_oom",
+        {},
+    ),
+    "TensorRT-LLM's runtime": (
+        "[TensorRT-LLM][ERROR] CUDA runtime error in ::cudaMallocAsync(ptr, n, mMemPool->getPool(), mCudaStream->get()): out of memory",
+        "cuda_oom",
+        {},
+    ),
+    "TensorRT": (
+        "[TRT] [E] [executionContext.cpp::initializeExecutionContext::625] Error Code 2: OutOfMemory (Requested size was 20132809216 bytes.)",
+        "cuda_oom",
+        {"requested_bytes": 20132809216},
+    ),
+    "TGI": (
+        "RuntimeError: Not enough memory to handle 4096 prefill tokens. You need to decrease `--max-batch-prefill-tokens`",
+        "cuda_oom",
+        {},
+    ),
+    "LMDeploy without room": ("RuntimeError: No enough gpu memory for kv cache.", "no_cache_blocks", {}),
+    "TensorRT-LLM, a prompt": (
+        "[TensorRT-LLM][ERROR] Prompt length (5000) exceeds maximum input length (4096). Set log level to info and check",
+        "context_refused",
+        {"request_tokens": 5000, "context_tokens": 4096},
+    ),
     "vLLM without room": (
         "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`",
         "no_cache_blocks",

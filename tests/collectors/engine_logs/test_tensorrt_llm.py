@@ -1,8 +1,8 @@
 """TensorRT-LLM's log: what its trial run measures, and the pool that it allocates then."""
 
-from collectors.engine_logs.tensorrt_llm import FORMAT
+from collectors.engine_logs.tensorrt_llm import FORMAT, TRITON
 from collectors.readings import RankTitle
-from tests.collectors.engine_logs.lines import GIB, only, read
+from tests.collectors.engine_logs.lines import GIB, MIB, only, read
 
 AT = "[01/01/2026-10:00:00] [TRT-LLM]"
 LINES = (
@@ -41,3 +41,34 @@ def test_ranks_are_named_where_there_are_several() -> None:
 def test_a_negative_share_is_not_known() -> None:
     """Seen where the trial run needed less than was loaded."""
     assert only(read(FORMAT, LINES[4].replace("1.25", "-0.25"))) == {}
+
+
+BUILT = (
+    "I1010 10:23:04.070078 43399 pinned_memory_manager.cc:277] \"Pinned memory pool is created at '0x725f9a000000'\"",
+    "[TensorRT-LLM][INFO] Loaded engine size: 15321 MiB",
+    "[TensorRT-LLM][INFO] [MemUsageChange] Allocated 928.77 MiB for execution context memory.",
+    "[TensorRT-LLM][INFO] [MemUsageChange] TensorRT-managed allocation in engine deserialization: CPU +0, GPU +15316,"
+    " now: CPU 0, GPU 15316 (MiB)",
+    "[TensorRT-LLM][INFO] Memory usage when calculating max tokens in paged kv cache: total: 31.84 GiB",
+    "[TensorRT-LLM][INFO] [MemUsageChange] Allocated 16.05 GiB for max tokens in paged KV cache (263008)",
+    'I1010 10:23:40.000000 43399 http_server.cc:4725] "Started HTTPService at 0.0.0.0:8000"',
+)
+OF_ENGINE = {
+    "weights_bytes": 15316 * MIB,
+    "activations_bytes": round(928.77 * MIB),
+    "kv_pool_bytes": round(16.05 * GIB),
+    "kv_tokens": 263008,
+}
+
+
+def test_an_engine_in_triton() -> None:
+    """What TensorRT holds on the device, not the size of its file; then nothing changes any more."""
+    reading = read(TRITON, *BUILT, BUILT[3].replace("+15316", "+1"))
+
+    assert (only(reading), reading.ready, reading.version) == (OF_ENGINE, True, None)
+    assert read(TRITON, *BUILT, BUILT[0]).ranks == ()
+
+
+def test_an_engine_in_trtllm_serve() -> None:
+    """The same lines."""
+    assert only(read(FORMAT, LINES[0], *BUILT[1:-1])) == OF_ENGINE
