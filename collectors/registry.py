@@ -17,6 +17,8 @@ from collectors.engine_logs import vllm as vllm_log
 from collectors.engine_logs.llama_cpp import LLAMA_CPP, OLLAMA
 from collectors.engine_logs.shapes import LogFormat
 from collectors.http_text import Endpoint
+from collectors.lightllm import command as lightllm_command
+from collectors.lightllm import reader as lightllm
 from collectors.llama_cpp import command as llama_cpp_command
 from collectors.llama_cpp import reader as llama_cpp
 from collectors.lmdeploy import command as lmdeploy_command
@@ -216,6 +218,18 @@ ENGINES: dict[str, Engine] = {
         log=lmdeploy_log.FORMAT,
         flags=lmdeploy_command.FLAGS,
         is_one_process=True,
+    ),
+    "lightllm": Engine(
+        name="lightllm",
+        title="LightLLM",
+        versions="1.0 to 1.1",
+        tells=frozenset({"capacity", "used", "requests", "tokens", "prefix hits", "first token"}),
+        limits="A ratio unless it is started with `--max_total_token_num`. Cached tokens count as available.",
+        paths=lightllm.PATHS,
+        open=lightllm.LightLlmReader,
+        rank_of=no_rank,
+        command=lightllm_command.COMMAND,
+        flags=lightllm_command.FLAGS,
     ),
     "nim": Engine(
         name="nim",
