@@ -9,7 +9,7 @@ from msgspec import structs
 
 from agent import __version__
 from agent.assembly import DeviceExtremes, device_record, server_record
-from agent.exporter import Labels, render
+from agent.exporter import Renderer
 from agent.hardware import Hardware
 from agent.health import Health
 from agent.memory.budget import Device as BudgetDevice
@@ -88,7 +88,7 @@ class Board:
         self._hardware = Hardware()
         self._targets: set[str] = set()
         self._reload: Reload | None = None
-        self._labels: dict[Labels, str] = {}
+        self._renderer = Renderer()
         self.published = self._publish()
 
     # What collectors hand in
@@ -186,7 +186,7 @@ class Board:
     def _publish(self) -> Published:
         now = self._clock()
         snapshot = self._snapshot(now)
-        return Published(snapshot, render(snapshot, self._labels), now)
+        return Published(snapshot, self._renderer.render(snapshot), now)
 
     def _snapshot(self, now: float) -> Snapshot:
         self.health.keep({"", *self._targets, *(watch.facts.name for watch in self.watches)})

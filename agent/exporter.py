@@ -13,43 +13,61 @@ from collectors.readings import Container, HostMemory, ServerState
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 STATES: tuple[ServerState, ...] = ("loading", "serving", "sleeping", "down")
-Sample = tuple[str, dict[str, str], float]
-Labels = tuple[tuple[str, str], ...]
+Labels = dict[str, str]
+Series = tuple[str, Labels]
+Sample = tuple[str, Labels, float]
 
 _HEADS = {
     metric.name: f"# HELP {metric.name} {metric.help}\n# TYPE {metric.name} {metric.type}" for metric in CATALOGUE
 }
 
 
-def render(snapshot: Snapshot, written: dict[Labels, str] | None = None) -> bytes:
+def render(snapshot: Snapshot) -> bytes:
     """The whole exposition of one snapshot in the text format, families in catalogue order, samples sorted.
-
-    ``written`` holds labels as the last call wrote them, most of which are the same again; afterwards it holds those
-    of this snapshot and no others.
 
     Raises:
         KeyError: a sample's name is not in the catalogue (a programming error).
     """
-    families: dict[str, list[str]] = {name: [] for name in BY_NAME}
-    before = {} if written is None else written
-    now: dict[Labels, str] = {}
-    for name, labels, value in _samples(snapshot):
-        key = tuple(labels.items())
-        now[key] = text = before.get(key) or _label_text(key)
-        families[PREFIX + name].append(f"{PREFIX}{name}{text} {_number(value)}")
-    before.clear()
-    before.update(now)
+    return Renderer().render(snapshot)
+
+
+class Renderer:
+    """``render``, again and again: as most pages have the series of the one before, it keeps all but the values."""
+
+    def __init__(self) -> None:
+        self._series: list[Series] = []
+        self._lines: list[tuple[str, int]] = []
+
+    def render(self, snapshot: Snapshot) -> bytes:
+        """Raises: KeyError, as ``render`` does."""
+        series: list[Series] = []
+        values: list[float] = []
+        for name, labels, value in _samples(snapshot):
+            series.append((name, labels))
+            values.append(value)
+        if series != self._series:
+            self._series, self._lines = series, _laid_out(series)
+        return "".join([f"{start}{_number(values[index])}\n" for start, index in self._lines]).encode()
+
+
+def _laid_out(series: list[Series]) -> list[tuple[str, int]]:
+    """What stands before each value, and the place of that value in ``series``, in the order of the page."""
+    families: dict[str, list[tuple[str, int]]] = {name: [] for name in BY_NAME}
+    for index, (name, labels) in enumerate(series):
+        families[PREFIX + name].append((_label_text(labels), index))
     lines = []
-    for name, samples in families.items():
-        if samples:
-            lines += [_HEADS[name], *sorted(samples)]
-    return ("\n".join(lines) + "\n").encode()
+    for name, members in families.items():
+        head = f"{_HEADS[name]}\n"
+        for text, index in sorted(members):
+            lines.append((f"{head}{name}{text} ", index))
+            head = ""
+    return lines
 
 
 def _label_text(labels: Labels) -> str:
     if not labels:
         return ""
-    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in sorted(labels)) + "}"
+    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in sorted(labels.items())) + "}"
 
 
 def _escaped(value: str) -> str:

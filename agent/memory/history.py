@@ -15,45 +15,55 @@ class PoolHistory:
     """Used tokens of one pool, one point a tick, for ten minutes."""
 
     def __init__(self) -> None:
-        self._points: deque[tuple[float, int]] = deque()
+        self.clear()
 
     def add(self, at: float, used_tokens: int) -> None:
         """Append a reading; one that is not newer than the last is ignored."""
-        if self._points and at <= self._points[-1][0]:
+        last = self._points[-1][0] if self._points else at - 1
+        if at <= last:
             return
+        if self._bin and at >= self._bin[0][0] + BIN_SECONDS:
+            self._close_bin()
+        self._bin.append((at, used_tokens))
+        if at >= last + BIN_SECONDS:  # readings are so rare that each is a bin
+            self._close_bin()
         self._points.append((at, used_tokens))
         while self._points[0][0] < at - KEEP_SECONDS:
             self._points.popleft()
 
     def clear(self) -> None:
         """Forget everything: the engine restarted, slept, or was blind for too long."""
-        self._points.clear()
+        self._points: deque[tuple[float, int]] = deque()
+        self._bin: list[tuple[float, int]] = []
+        self._centres: deque[tuple[float, float]] = deque()
+        self._growth: float | None = None
 
     @property
     def points(self) -> tuple[tuple[float, int], ...]:
         return tuple(self._points)
 
     def growth_tokens_per_second(self) -> float | None:
-        """Net growth: the median slope (Theil-Sen) between medians of 10 s over the last 180 s.
+        """Net growth: the median slope (Theil-Sen) between medians of 10 s over the last 180 s, anew every 10 s.
 
         A median of pair slopes is not moved by bursts that come and go, but a fall (many requests ended at once) would
         be read as a slope for minutes: the window begins anew after one. None before 30 s of readings.
         """
-        centres = _after_last_fall(self._centres())
-        if len(centres) < 2 or centres[-1][0] - centres[0][0] < GROWTH_LEAST_SECONDS - BIN_SECONDS:
-            return None
-        return median((b[1] - a[1]) / (b[0] - a[0]) for a, b in combinations(centres, 2))
+        return self._growth
 
-    def _centres(self) -> list[tuple[float, float]]:
-        """Medians of time and tokens over bins of 10 s that end at the last point, oldest first."""
-        end = self._points[-1][0] if self._points else 0.0
-        bins: dict[int, list[tuple[float, int]]] = {}
-        for at, used in reversed(self._points):
-            if at <= end - GROWTH_SECONDS:
-                break
-            bins.setdefault(int((end - at) // BIN_SECONDS), []).append((at, used))
-        centres = [(median(at for at, _ in points), median(used for _, used in points)) for points in bins.values()]
-        return centres[::-1]
+    def _close_bin(self) -> None:
+        """Add the medians of time and tokens of the bin that is over."""
+        end = self._bin[-1][0]
+        self._centres.append((median(at for at, _ in self._bin), median(used for _, used in self._bin)))
+        self._bin.clear()
+        while self._centres[0][0] <= end - GROWTH_SECONDS:
+            self._centres.popleft()
+        self._growth = _slope(_after_last_fall(list(self._centres)))
+
+
+def _slope(centres: list[tuple[float, float]]) -> float | None:
+    if len(centres) < 2 or centres[-1][0] - centres[0][0] < GROWTH_LEAST_SECONDS - BIN_SECONDS:
+        return None
+    return median((b[1] - a[1]) / (b[0] - a[0]) for a, b in combinations(centres, 2))
 
 
 def _after_last_fall(centres: list[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from agent.exporter import Labels, render
+from agent.exporter import Renderer, render
 from agent.metrics import BY_NAME, CATALOGUE
 from agent.snapshot import (
     BudgetLine,
@@ -124,13 +124,15 @@ def test_same_snapshot_same_bytes() -> None:
     assert render(snapshot(servers=(one, two))) == render(snapshot(servers=(two, one)))
 
 
-def test_labels_written_before_are_kept_for_the_next_snapshot_alone() -> None:
-    """The same bytes with and without them, and nothing is left of a server that went."""
-    written: dict[Labels, str] = {}
-    first, second = snapshot(servers=(server(model="a"),)), snapshot(servers=(server(model="b"),))
+def test_a_layout_is_kept_only_for_the_same_series() -> None:
+    """The same bytes from one that rendered before, whether values, labels or the number of series changed."""
+    first = snapshot(servers=(server(model="a"),))
+    counted = snapshot(servers=(server(model="a", restarts=7),))
+    renamed = snapshot(servers=(server(model="b"),))
+    renderer = Renderer()
 
-    assert [render(one, written) for one in (first, first, second)] == [render(one) for one in (first, first, second)]
-    assert not [text for text in written.values() if '"a"' in text]
+    for one in (first, counted, renamed, snapshot(servers=()), first):
+        assert renderer.render(one) == render(one)
 
 
 def test_components_become_one_partition() -> None:
