@@ -23,6 +23,7 @@ from collectors.llama_cpp import command as llama_cpp_command
 from collectors.llama_cpp import reader as llama_cpp
 from collectors.lmdeploy import command as lmdeploy_command
 from collectors.lmdeploy import reader as lmdeploy
+from collectors.nim import command as nim_command
 from collectors.nim import reader as nim
 from collectors.ollama import command as ollama_command
 from collectors.ollama import reader as ollama
@@ -234,13 +235,19 @@ ENGINES: dict[str, Engine] = {
     "nim": Engine(
         name="nim",
         title="NVIDIA NIM for LLMs",
-        versions="1.x, and with the names of vLLM",
-        tells=frozenset({"used", "requests", "tokens", "first token"}),
-        limits="A ratio. In the settings only.",
+        versions="1.x to 2.1",
+        tells=frozenset(
+            {"capacity", "used", "cached", "requests", "preemptions", "tokens", "prefix hits", "first token"}
+        ),
+        limits=(
+            "As the engine inside (vLLM, SGLang, TensorRT-LLM) where its names are there; those of 1.x tell a ratio, "
+            "requests, tokens and the first token. From 2.0 on the engine inside is found, so no settings are needed."
+        ),
         paths=nim.PATHS,
         open=plain(nim.NimReader),
-        rank_of=no_rank,
-        command=nim.COMMAND,
+        rank_of=lambda title: vllm_rank_of(title) or sglang_rank_of(title),
+        command=nim_command.COMMAND,
+        flags=nim_command.FLAGS,
         holds_checkpoint=False,
     ),
     "dynamo_trtllm": Engine(

@@ -220,7 +220,7 @@ def _roots(
             if command is not None:
                 supervisors.add(above.process.pid)
                 roots[one.process.pid] = replace(one, command=command)
-        elif one.engine == above.engine and one.command != above.command:
+        elif one.engine not in parts[above.engine] and one.command != above.command:
             roots[one.process.pid] = one
     yield from (root for pid, root in roots.items() if pid not in supervisors)
 

@@ -58,21 +58,25 @@ class TensorRtLlmReader:
         at = self._clock()
         version = await self._version.get(at)
         if isinstance(version, CollectorError):
-            return self._reading(at, facts, None, (str(version),))
-        return self._reading(at, facts, version.version[:64] or None, ())
+            return reading_of(facts, at, self._renewal, notes=(str(version),))
+        return reading_of(facts, at, self._renewal, version=version.version[:64] or None)
 
-    def _reading(self, at: float, facts: Facts, version: str | None, notes: tuple[str, ...]) -> ServerReading:
-        renewed_at = self._renewal.seen(figures_of(facts), at)
-        fresh = is_fresh(renewed_at, at)
-        pool = pool_of(facts, fresh=fresh)
-        return ServerReading(
-            at=at,
-            figures_at=renewed_at,
-            engine="tensorrt_llm",
-            state="serving",
-            version=version,
-            model=model_of(facts),
-            pools=(pool,) if pool else (),
-            replicas=(replica_of(facts, fresh=fresh),),
-            notes=(*notes, *facts.notes, *(() if pool else (NO_POOL,)), *(() if fresh or not pool else (OLD,))),
-        )
+
+def reading_of(
+    facts: Facts, at: float, renewal: Renewal, *, version: str | None = None, notes: tuple[str, ...] = ()
+) -> ServerReading:
+    """What a page says of a server; ``notes`` say what is not known of it."""
+    renewed_at = renewal.seen(figures_of(facts), at)
+    fresh = is_fresh(renewed_at, at)
+    pool = pool_of(facts, fresh=fresh)
+    return ServerReading(
+        at=at,
+        figures_at=renewed_at,
+        engine="tensorrt_llm",
+        state="serving",
+        version=version,
+        model=model_of(facts),
+        pools=(pool,) if pool else (),
+        replicas=(replica_of(facts, fresh=fresh),),
+        notes=(*notes, *facts.notes, *(() if pool else (NO_POOL,)), *(() if fresh or not pool else (OLD,))),
+    )
