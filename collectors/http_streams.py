@@ -1,4 +1,4 @@
-"""HTTP/1.1 to one server over asyncio's streams and h11, on one connection that is kept for the next request.
+"""HTTP/1.1 to one server over asyncio's streams and httptools, on one connection that is kept for the next request.
 
 httpx's own transport takes several times the CPU for a request, which was the largest cost beside many servers.
 """
@@ -11,11 +11,13 @@ import ssl
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
-import h11
+import httptools
 import httpx
 
 KEEP_SECONDS = 4.0  # servers close what was idle for 5 s and more
 READ_BYTES = 65536
+MAX_HEAD_BYTES = 16384
+_LENGTHS = (b"content-length", b"transfer-encoding")
 
 Connect = Callable[[str, int], Awaitable[socket.socket]]
 
@@ -65,8 +67,8 @@ class StreamTransport(httpx.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         connection = self._take_idle() or await self._open(request.url)
         with connection.aborted_on_error():
-            head = await connection.ask(request)
-        return httpx.Response(head.status_code, headers=head.headers.raw_items(), stream=_Body(connection, self._keep))
+            answer = await connection.ask(request)
+        return httpx.Response(answer.status, headers=answer.headers, stream=_Body(connection, self._keep))
 
     async def aclose(self) -> None:
         if self._idle is not None:
@@ -98,44 +100,113 @@ class StreamTransport(httpx.AsyncBaseTransport):
             raise httpx.ConnectError(str(exc)) from exc
 
 
+class _Answer:
+    """One answer, as the parser tells of it; heads of 100 Continue and its like are passed over."""
+
+    def __init__(self) -> None:
+        self.status = 0  # until its head is whole
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.parts: list[bytes] = []
+        self.is_whole = False
+        self._head_bytes = 0
+        self._keep_alive = False
+        self._parser = httptools.HttpResponseParser(self)
+
+    @property
+    def keeps_connection(self) -> bool:
+        """Whether another request may follow on it."""
+        return self.is_whole and self._keep_alive
+
+    def feed(self, data: bytes) -> None:
+        """Take what the server sent next; nothing when it closed the connection.
+
+        Raises:
+            httpx.RemoteProtocolError: not HTTP, a head without end, or an answer that is cut off.
+        """
+        if not data:
+            self._end()
+            return
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as exc:
+            if self.is_whole:
+                self._keep_alive = False
+                return
+            raise httpx.RemoteProtocolError(str(exc)) from exc
+        if not self.status:
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_HEAD_BYTES:
+                raise httpx.RemoteProtocolError(f"its head has more than {MAX_HEAD_BYTES} bytes")
+
+    def _end(self) -> None:
+        """An answer that does not say how long it is ends with its connection."""
+        if not self.status:
+            raise httpx.RemoteProtocolError("the server disconnected without an answer")
+        if not self.is_whole and any(name.lower() in _LENGTHS for name, _ in self.headers):
+            raise httpx.RemoteProtocolError("the answer is incomplete")
+        self.is_whole = True
+
+    def on_message_begin(self) -> None:
+        if self.is_whole:
+            raise ValueError("nobody asked for another")  # the parser goes no further
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        status = self._parser.get_status_code()
+        if status < 200:
+            self.headers.clear()
+        else:
+            self.status = status
+
+    def on_body(self, part: bytes) -> None:
+        self.parts.append(part)
+
+    def on_message_complete(self) -> None:
+        self.is_whole = self.status > 0
+        self._keep_alive = self._parser.should_keep_alive()
+
+
 class _Connection:
     """One connection, one request at a time."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
-        self._state = h11.Connection(h11.CLIENT)
+        self._answer = _Answer()
         self._idle_until = 0.0
 
-    async def ask(self, request: httpx.Request) -> h11.Response:
-        """Send the request, which has no body, and give the head of the answer."""
-        head = h11.Request(method=request.method, target=request.url.raw_path, headers=request.headers.raw)
-        self._writer.write((self._state.send(head) or b"") + (self._state.send(h11.EndOfMessage()) or b""))
-        while not isinstance(event := await self._next(), h11.Response):
-            pass  # 100 Continue and its like
-        return event
+    async def ask(self, request: httpx.Request) -> _Answer:
+        """Send the request, which has no body, and give its answer once the head is there."""
+        self._answer = _Answer()
+        lines = [b"%s %s HTTP/1.1" % (request.method.encode(), request.url.raw_path)]
+        lines += [b"%s: %s" % header for header in request.headers.raw]
+        self._writer.write(b"\r\n".join([*lines, b"", b""]))
+        while not self._answer.status:
+            await self._feed()
+        return self._answer
 
     async def part(self) -> bytes | None:
         """The next piece of the body, None at its end."""
-        event = await self._next()
-        return bytes(event.data) if isinstance(event, h11.Data) else None
+        answer = self._answer
+        while not answer.parts and not answer.is_whole:
+            await self._feed()
+        found = b"".join(answer.parts)
+        answer.parts.clear()
+        return found or None
 
-    async def _next(self) -> h11.Event:
-        with _translated():
-            while isinstance(event := self._state.next_event(), type):  # it needs more to make an event
-                data = await self._reader.read(READ_BYTES)
-                if not data and self._state.their_state is h11.SEND_RESPONSE:
-                    raise httpx.RemoteProtocolError("the server disconnected without an answer")
-                self._state.receive_data(data)
-        return event
+    async def _feed(self) -> None:
+        try:
+            data = await self._reader.read(READ_BYTES)
+        except OSError as exc:
+            raise httpx.ReadError(str(exc)) from exc
+        self._answer.feed(data)
 
     def is_reusable(self) -> bool:
         """Whether its answer came whole and another request may follow; if so it is idle from now on."""
-        if self._state.our_state is not h11.DONE or self._state.their_state is not h11.DONE:
-            return False
-        self._state.start_next_cycle()
         self._idle_until = asyncio.get_running_loop().time() + KEEP_SECONDS
-        return True
+        return self._answer.keeps_connection
 
     def is_usable(self) -> bool:
         """Whether the server has neither closed it nor is about to."""
@@ -178,13 +249,3 @@ async def _addresses(host: str, port: int) -> list[tuple[socket.AddressFamily, A
         return [(socket.AF_INET6 if version == 6 else socket.AF_INET, (host, port))]
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [(family, address) for family, _, _, _, address in found]
-
-
-@contextlib.contextmanager
-def _translated() -> Iterator[None]:
-    try:
-        yield
-    except h11.RemoteProtocolError as exc:
-        raise httpx.RemoteProtocolError(str(exc)) from exc
-    except OSError as exc:
-        raise httpx.ReadError(str(exc)) from exc

@@ -142,6 +142,36 @@ def test_a_proxy_in_the_environment_is_ignored(monkeypatch: pytest.MonkeyPatch) 
     assert isinstance(answer, Answer)
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.0 200 OK\r\n\r\na 1\n",  # until the connection ends
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\na 1\n\r\n0\r\n\r\n",
+        b"HTTP/1.1 103 Early Hints\r\nX: y\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\na 1\n",
+    ],
+)
+def test_every_way_to_end_an_answer_is_understood(answer: bytes) -> None:
+    """By the connection, by chunks, and after a head that only announces another."""
+    found, _ = get({"/metrics": answer})
+
+    assert isinstance(found, Answer), found
+    assert found.text == "a 1\n"
+
+
+def test_nothing_that_was_not_asked_for_is_taken_as_the_next_answer() -> None:
+    """A server that sends two answers to one request is asked on a new connection."""
+
+    async def scenario() -> list[str]:
+        kept = reply("a 1\n").replace(b"Connection: close\r\n", b"")
+        async with replaying({"/metrics": kept + reply("forged 1\n")}) as server:
+            endpoint = Endpoint(server.url, paths=PATHS, deadline_seconds=5.0)
+            texts = [(await endpoint.get("/metrics")).text for _ in range(2)]
+            await endpoint.aclose()
+            return texts
+
+    assert asyncio.run(scenario()) == ["a 1\n", "a 1\n"]
+
+
 def test_a_connection_that_the_server_closed_is_opened_again() -> None:
     """A server that closes an idle connection without notice costs no reading."""
 
@@ -374,6 +404,10 @@ def test_every_other_status_is_an_error_with_advice(status: int, kind: type[Coll
         (reply(b"not gzip at all", extra="Content-Encoding: gzip\r\n"), "encoding"),
         (reply(b"x", extra="Content-Encoding: br\r\n"), "encoding"),
         (b"\x16\x03\x01\x02\x00 binary\r\n\r\n", "not_http"),
+        (b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 50_000, "not_http"),
+        (b"HTTP/1.1 200 OK\r\nX: " + b"y" * 300_000, "not_http"),
+        (b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\nx", "not_http"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab", "not_http"),
         (b"", "reset"),
     ],
 )
