@@ -25,7 +25,11 @@ from agent.model_source import model_options, open_model
 @model_options
 @click.option("--gpu", metavar="NAME|BYTES", help="GPU by name, or its NVML total in bytes or GiB.")
 @cuda_bytes_option
-@click.option("--engine", metavar="NAME", help=f"Engine that serves the model: {', '.join(ENGINES)} (default: vllm).")
+@click.option(
+    "--engine",
+    metavar="NAME",
+    help=f"Engine that serves the model: {', '.join(ENGINES)} or tensorrt_llm (default: vllm).",
+)
 @engine_options
 @server_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout and nothing else.")
@@ -44,8 +48,8 @@ def budget_command(
 ) -> None:
     """Predict the memory of each rank: weights, KV pool, runtime.
 
-    MODEL is a model's directory, its config.json, its model.safetensors.index.json, a .gguf file, or its name in the
-    local Hugging Face cache.
+    MODEL is a model's directory, its config.json, its model.safetensors.index.json, a .gguf file, the directory of an
+    engine that TensorRT-LLM built (--engine tensorrt_llm), or its name in the local Hugging Face cache.
 
     The exit code is 0 whatever the verdict, which is `fits` in the JSON (true, false, null: not known); 2 for wrong
     input; 1 where a hub does not answer.

@@ -50,6 +50,14 @@ _ALIKE = (  # what one engine calls what another calls otherwise
     ("--tp", "--pp"),
     ("--ctx-size", "--max-model-len"),
 )
+_WITHOUT_POOL: dict[str, dict[str, str | None]] = {  # engines whose pool is not planned: the flags that count
+    "tensorrt_llm": {
+        "block-size": "block_size",
+        "kv-cache-dtype": "kv_cache_dtype",
+        "engine-version": "engine_version",
+        "draft-model": None,
+    }
+}
 _VERSION = re.compile(r"v?\d{1,9}\.\d{1,9}([.+\-_a-z0-9]*)|b\d{1,9}", re.A)
 
 # name, metavar (None: a switch), help
@@ -121,7 +129,7 @@ def read_arguments(flags: Mapping[str, object], *, engine: str | None) -> Argume
     version = given.get("--engine-version")
     if isinstance(version, str) and not _VERSION.fullmatch(version):
         raise InputError(f"argument '--engine-version': expected a version such as 0.33 or b6500, got {version[:60]!r}")
-    arguments = one_sentence(lambda: from_flags(given, engine=engine))
+    arguments = one_sentence(lambda: from_flags(given, engine=engine, own=_WITHOUT_POOL.get(engine)))
     multiple = BLOCK_MULTIPLES.get(engine, 1)
     if arguments.block_size is not None and arguments.block_size % multiple:
         raise InputError(

@@ -16,9 +16,9 @@ from agent.settings import ServerSettings, arguments_of, check_server, port_of
 from agent.watch import ServerFacts, ServerWatch
 from collectors.engine_logs.reader import LogReader
 from collectors.http_text import Endpoint, parse_base_url
-from collectors.model_files import read_model
+from collectors.model_files import read_engine, read_model
 from collectors.readings import FoundServer, ModelFiles
-from collectors.registry import ENGINES, EngineReader
+from collectors.registry import ENGINES, Engine, EngineReader
 
 FORGET_SECONDS = 600.0
 LOOPBACK = "127.0.0.1"
@@ -200,7 +200,7 @@ class Fleet:
                 watch=watch,
                 reader=engine.open(step.endpoint, clock=self._clock, flags=spec.flags),
                 close=step.endpoint.aclose,
-                model=partial(read_model, Path(spec.model)) if spec.model and engine.holds_checkpoint else None,
+                model=_model(engine, spec.model),
                 log=self._log(spec),
             )
         self._specs[spec.name] = spec
@@ -237,6 +237,11 @@ class Fleet:
     def _is_local(self, url: str) -> bool:
         host = parse_base_url(url).host
         return host in self._local_hosts or host.startswith("127.")
+
+
+def _model(engine: Engine, path: str | None) -> Callable[[], ModelFiles] | None:
+    read = read_model if engine.holds_checkpoint else read_engine if engine.holds_engine else None
+    return partial(read, Path(path)) if path and read else None
 
 
 def _label(found: FoundServer) -> str:

@@ -160,7 +160,12 @@ def block_bytes(pool: PoolReading, budget: RankBudget | None) -> int | None:
     """Bytes of a block of this kind of pool on one rank, in its exact layout."""
     if budget is None:
         return None
-    return budget.kv.bytes_per_block if pool.kind == "full" else budget.kv.apart_block_bytes.get(pool.kind)
+    if pool.kind != "full":
+        return budget.kv.apart_block_bytes.get(pool.kind)
+    token, size = budget.kv.bytes_per_token, pool.block_size_tokens
+    if budget.kv.bytes_per_block is None and isinstance(token, int) and size:
+        return token * size  # how large a block is only the engine says
+    return budget.kv.bytes_per_block
 
 
 def pool_bytes(pool: PoolReading, budget: RankBudget | None) -> int | None:

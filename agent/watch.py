@@ -211,10 +211,11 @@ class ServerWatch:
         return merge(self._started_with(), reported)
 
     def _started_with(self) -> Arguments:
-        """As settings say, else as its command line says."""
-        if self.facts.command is None:
-            return self.facts.given
-        return merge(self.facts.given, self.facts.command)
+        """As settings say, else as its command line says, else as its engine was built."""
+        given = self.facts.given if self.facts.command is None else merge(self.facts.given, self.facts.command)
+        if self.model is None or not self.model.built:
+            return given
+        return merge(given, budgets.built(self.model, engine=self.facts.engine))
 
     def _world(self) -> tuple[int, int, int]:
         """TP, PP and DP sizes: as given, else as the process titles and the engine's replicas show."""

@@ -18,6 +18,7 @@ from collectors.gguf_config import config_of
 from collectors.ollama.manifests import blob_of
 from collectors.readings import ModelFiles
 from collectors.safetensors import MAX_HEADER_BYTES, Tensor, read_header
+from collectors.tensorrt_llm.engine_files import engine_model, is_engine
 
 INDEX_NAME = "model.safetensors.index.json"
 MAX_CONFIG_BYTES = 8 * 1024 * 1024
@@ -45,6 +46,8 @@ def read_model(
 
     A directory without ``config.json`` may hold one GGUF model, whole or in parts.
 
+    A directory may also be an engine that TensorRT-LLM built.
+
     Without weight files, and without an index that sums them up, only the config is known and a note says so.
 
     Raises:
@@ -56,11 +59,21 @@ def read_model(
             return _gguf_model(path, file)
         config_path, index_path = _located(path)
         config = _json_object(config_path, max_config_bytes)
+        if is_engine(config):
+            return engine_model(path, config_path, config)
         checkpoint = _checkpoint(index_path) if index_path else _Checkpoint(notes=(_no_weights(path),))
         tensors = [tensor for file in checkpoint.files for tensor in read_header(file, max_bytes=max_header_bytes)]
     except OSError as exc:
         raise _os_error(path, exc) from exc
     return _model(path, config_path, config, checkpoint, tensors)
+
+
+def read_engine(path: Path) -> ModelFiles:
+    """A model of which only a built engine counts. Raises: as ``read_model``, also for anything else."""
+    model = read_model(path)
+    if not model.built:
+        raise Unreadable("not_an_engine", f"{path}: expected the folder of an engine that TensorRT-LLM built")
+    return model
 
 
 def _model(

@@ -255,6 +255,8 @@ class ModelFiles(Struct, frozen=True, kw_only=True):
     ``tensor_bytes`` sums all tensors of the checkpoint. With headers (safetensors, GGUF) the sum is also known per
     decoder layer (``layer_bytes[i]``, extra layers such as multi-token prediction included) and outside them by module
     name. A GGUF file has no config: its metadata stands under a config's names. ``config_path`` is the file it is in.
+    ``built``: what was fixed when an engine was built from it, by names of ``agent.memory.arguments``; ``rank_bytes``
+    are those of its file for each rank.
     """
 
     path: str
@@ -265,6 +267,8 @@ class ModelFiles(Struct, frozen=True, kw_only=True):
     layer_bytes: tuple[int, ...] | None = None
     other_bytes: dict[str, int] = {}
     bytes_by_dtype: dict[str, int] = {}
+    built: dict[str, int | str] = {}
+    rank_bytes: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
 
 

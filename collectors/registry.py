@@ -79,8 +79,8 @@ class Engine(Struct, frozen=True, kw_only=True):
     ``paths``: the only ones ever requested; ``rank_of``: the rank a process title names; ``command``: how its servers
     are told among all processes; ``log``: what its log says. ``is_one_process``: one process holds all devices of a
     server, with a part of the model on each. ``flags``: of an engine without a planner, those it is started with.
-    ``holds_checkpoint``: what is given as its model is what it loads. ``title``, ``versions``, ``tells`` and ``limits``
-    are for people.
+    ``holds_checkpoint``: what is given as its model is what it loads; ``holds_engine``: only where it was built for it.
+    ``title``, ``versions``, ``tells`` and ``limits`` are for people.
     """
 
     name: str
@@ -96,6 +96,7 @@ class Engine(Struct, frozen=True, kw_only=True):
     flags: FlagTable = FlagTable()
     is_one_process: bool = False
     holds_checkpoint: bool = True
+    holds_engine: bool = False
 
 
 def no_rank(title: str) -> RankTitle | None:
@@ -192,6 +193,7 @@ ENGINES: dict[str, Engine] = {
         log=tensorrt_llm_log.TRITON,
         flags=triton_command.FLAGS,
         holds_checkpoint=False,
+        holds_engine=True,
     ),
     "tgi": Engine(
         name="tgi",

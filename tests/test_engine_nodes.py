@@ -15,6 +15,7 @@ from agent.settings import arguments_of
 from agent.snapshot import Snapshot
 from agent.watch import ServerFacts, ServerWatch
 from collectors.http_text import Endpoint
+from collectors.model_files import read_engine
 from collectors.nvml.passes import Passes
 from collectors.readings import Fault, ModelFiles, NodeReading, ProcessTree, ServerProcess
 from collectors.registry import ENGINES
@@ -55,6 +56,7 @@ class Served(Struct, frozen=True, kw_only=True):
     documents: Mapping[str, str]
     config: dict[str, Any] | None = msgspec.field(default_factory=lambda: LLAMA_8B)
     tensor_bytes: int = WHOLE
+    engine_folder: Path | None = None
     flags: dict[str, Any] = {}
     devices: tuple[str, ...] = ()
 
@@ -100,7 +102,9 @@ async def _read(board: Board, watch: ServerWatch, server: Served) -> None:
     board.took_server(watch, await run("endpoint", server.name, reader.read, deadline_seconds=5, clock=lambda: 1.0))
     hidden = None if server.titles else Fault(reason="no_permission", message="who listens there is hidden")
     board.took_tree(watch, _done(server.tree() if server.titles else None, fault=hidden))
-    if server.config is not None:
+    if server.engine_folder is not None:
+        board.took_model(watch, _done(read_engine(server.engine_folder)))
+    elif server.config is not None:
         model = ModelFiles(path="/m", config=server.config, tensor_bytes=server.tensor_bytes, tensor_source="index")
         board.took_model(watch, _done(model))
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from agent.snapshot import Snapshot
 from collectors.simulated.state import NodeState
 from tests.collectors.replay import FIXTURES
+from tests.collectors.tensorrt_llm.engines import engine_folder
 from tests.test_engine_nodes import Served, observed
 from tests.test_nodes import GIB, RESIDUAL, WHOLE, closed, h100, held
 
@@ -101,3 +102,33 @@ def test_weights_that_are_quantised_while_they_load(tmp_path: Path) -> None:
     found = observed(tmp_path, gpus(1, 60 * GIB), server)
 
     assert parts_of(found, 0) == {"runtime": 60 * GIB}
+
+
+_IDLE = (FIXTURES / "triton" / "25.06" / "metrics_idle.txt").read_text(encoding="utf-8")
+_BLOCK = 'kv_cache_block_type="{}",model="tensorrt_llm",version="1"}} {}'
+TRITON = {"/metrics": _IDLE.replace(_BLOCK.format("used", 0), _BLOCK.format("used", 250))}
+
+
+def test_an_engine_that_was_built_tells_weights_and_the_bytes_of_its_blocks(tmp_path: Path) -> None:
+    """In Triton, which shows 250 of 1,000 blocks of 64 tokens: 24 layers of 2 heads of 64 in 2 bytes."""
+    folder = engine_folder(tmp_path, 2 * GIB)
+    server = Served(engine="triton", titles=titles(1, "tritonserver"), documents=TRITON, engine_folder=folder)
+
+    found = observed(tmp_path, gpus(1, 60 * GIB), server)
+
+    block = 64 * 24 * 2 * 2 * 64 * 2
+    kv = {"kv_used": 250 * block, "kv_available": 750 * block}
+    assert parts_of(found, 0) == {"weights": 2 * GIB, **kv, "runtime": 60 * GIB - 2 * GIB - 1000 * block}
+    (pool,) = found.servers[0].pools
+    assert (pool.pool_bytes, pool.bytes_per_token) == (1000 * block, block // 64)
+
+
+def test_an_engine_for_several_gpus_says_how_many_ranks_it_has(tmp_path: Path) -> None:
+    """Without any flag: each of two has a file of its own, of which the larger stands for both."""
+    folder = engine_folder(tmp_path, 2 * GIB, 3 * GIB, tp=2)
+    server = Served(engine="triton", titles=titles(2, "tritonserver"), documents=TRITON, engine_folder=folder)
+
+    found = observed(tmp_path, gpus(2, 60 * GIB), server)
+
+    assert found.servers[0].arguments["tp"] == 2
+    assert [parts_of(found, number)["weights"] for number in range(2)] == [3 * GIB] * 2

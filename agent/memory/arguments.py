@@ -23,6 +23,7 @@ KV_CACHE_DTYPES: dict[str, tuple[str, ...]] = {
     "sglang": ("auto", "bfloat16", "float16", "float32", "fp8_e4m3", "fp8_e5m2"),
     "llama_cpp": ("auto", *_GGML),
     "ollama": ("auto", *_GGML),
+    "tensorrt_llm": ("auto", "bfloat16", "float16", "fp8", "int8", "nvfp4"),
 }
 _OF_ANY_ENGINE = ("tp", "pp", "dp", "ep", "dtype", "quantization", "weights_bytes", "max_model_len")
 _PLAIN_DTYPES = frozenset({*ALIASES, *ALIASES.values()})  # every engine's 16 and 32 bits by any name

@@ -6,12 +6,12 @@ parts are ranges with their source. Nothing here reads a file or a clock.
 
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
-from typing import Any
+from typing import Any, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from agent.memory.arguments import Arguments, Resolved
+from agent.memory.arguments import Arguments, Resolved, merge
 from agent.memory.checkpoint import Loads
 from agent.memory.explain import explain
 from agent.memory.kv_cache import KvBudget, KvGroup
@@ -19,7 +19,7 @@ from agent.memory.layers import Heads, Latent, Layer
 from agent.memory.model_config import ModelShape, parse_model
 from agent.memory.planners import unsized
 from agent.memory.planners.planner import Device, Planner, Settings, Stage
-from agent.memory.planners.registry import PLANNERS
+from agent.memory.planners.registry import PLANNERS, WITHOUT_POOL
 from agent.memory.runtime import Calibration, RuntimeBudget, calibrated
 from agent.memory.units import Range, Term, size_text
 from agent.memory.weights import Weights, weigh
@@ -121,13 +121,15 @@ def compute(
         ModelConfigError: the config has an absurd value.
         ValueError: arguments that don't go with the model.
     """
-    planner = PLANNERS.get(arguments.engine, unsized)
+    planner = PLANNERS.get(arguments.engine) or WITHOUT_POOL.get(arguments.engine, unsized)
+    arguments = as_built(model, arguments)
     shape = shape or parse_model(model.config)
     cuda_bytes = device.visible_bytes
     drafting = parse_model(draft.config) if draft else None
     settings = planner.resolve(arguments, shape, device, draft=drafting)
     mtp = draft is None and (arguments.speculative or "none").startswith("mtp")
     weights = _weigh(shape, _measured(model, arguments), settings, settings.stages, mtp=mtp)
+    weights = _of_engine(model, settings) if model.built else weights
     if draft and drafting:
         weights = _with_draft(weights, _weigh(drafting, draft, settings, (len(drafting.layers),), mtp=False))
     stages = _stages(planner, shape, settings, weights, calibration)
@@ -144,10 +146,51 @@ def compute(
         fits=fits,
         fits_if_high=_fits_if_high(ranks, settings, cuda_bytes) if fits else fits,
         refused=settings.refused,
-        unknown=(*shape.unknown, *weights.unknown, *settings.unknown, *_unknown(planned, ranks, cuda_bytes)),
+        unknown=(
+            *shape.unknown,
+            *weights.unknown,
+            *settings.unknown,
+            *_unknown(planned, ranks, cuda_bytes, settings.pool_is_unknown),
+        ),
         warnings=(*model.notes, *settings.warnings, *weights.warnings, *_warnings(ranks, device, settings, cuda_bytes)),
         terms=tuple(explain(settings, weights, stages[0], kv[0], terms, cuda_bytes)) if explained else (),
     )
+
+
+def as_built(model: ModelFiles, arguments: Arguments) -> Arguments:
+    """Arguments with what was fixed when the engine was built.
+
+    Raises:
+        ValueError: another engine's, or other values were given; one sentence.
+    """
+    if not model.built:
+        return arguments
+    if arguments.engine not in WITHOUT_POOL:
+        raise ValueError(f"{model.path} is an engine that TensorRT-LLM built; give --engine tensorrt_llm")
+    for name, value in model.built.items():
+        given = getattr(arguments, name)
+        shorter = name == "max_model_len" and given is not None and given < value
+        if given not in (None, "auto", value) and not shorter:
+            raise ValueError(f"argument {name!r}: the engine was built for {value}, got {given}")
+    if arguments.kv_cache_dtype == "auto":
+        arguments = replace(arguments, kv_cache_dtype=None)
+    return merge(arguments, built(model, engine=arguments.engine))
+
+
+def built(model: ModelFiles, *, engine: str) -> Arguments:
+    """What was fixed when the model's engine was built, as if that had reported it."""
+    return Arguments(engine=engine, **cast(dict[str, Any], model.built), reported=frozenset(model.built))
+
+
+def _of_engine(model: ModelFiles, settings: Settings) -> Weights:
+    """The files of an engine's ranks; of each stage the largest."""
+    count = len(model.rank_bytes) // settings.pp
+    if not count:
+        why = "weights: the files of the engine do not tell them"
+        return Weights(stages=(None,) * settings.pp, evidence=None, parameters=None, unknown=(why,))
+    stages = tuple(max(model.rank_bytes[stage * count : (stage + 1) * count]) for stage in range(settings.pp))
+    note = "weights are the engine's files; TensorRT was seen to hold up to 1 % less"
+    return Weights(stages=stages, evidence="computed", parameters=None, warnings=(note,))
 
 
 def _bounded(shape: ModelShape) -> KvBudget:
@@ -302,8 +345,10 @@ def _least_bytes(rank: RankBudget) -> int:
     )
 
 
-def _unknown(planned: bool, ranks: Sequence[RankBudget], cuda_bytes: int | None) -> Iterator[str]:
-    if planned and ranks[0].kv.blocks is None:
+def _unknown(planned: bool, ranks: Sequence[RankBudget], cuda_bytes: int | None, pool: str | None) -> Iterator[str]:
+    if planned and pool is not None:
+        yield f"size of the KV pool: {pool}"
+    elif planned and ranks[0].kv.blocks is None:
         missing = "the device's memory is" if cuda_bytes is None else "the weights' bytes are"
         yield f"size of the KV pool: {missing} not known"
 

@@ -26,6 +26,10 @@ def _weights(weights: Weights, settings: Settings) -> Iterator[Term]:
     held = weights.stages[0]
     if held is None:
         return
+    if weights.whole_bytes is None and weights.checkpoint_bytes is None:
+        formula = f"the largest file of the {settings.tp} rank(s) of this stage"
+        yield Term(name="weights", value=held, formula=formula, source="files of the engine")
+        return
     whole, checkpoint = weights.whole_bytes, weights.checkpoint_bytes
     share = f"this rank's share at tp {settings.tp}, pp {settings.pp}"
     if checkpoint is not None:

@@ -32,7 +32,7 @@ FLAGS = FlagTable(
         "pipeline-parallel-size": "pp-size",
         "free-gpu-memory-fraction": "kv-cache-free-gpu-memory-fraction",
     },
-    arguments={"tp-size": "tp", "pp-size": "pp", "max-seq-len": "max_model_len"},
+    arguments={"tp-size": "tp", "pp-size": "pp", "max-seq-len": "max_model_len", "kv-cache-dtype": "kv_cache_dtype"},
 )
 
 

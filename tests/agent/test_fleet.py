@@ -1,10 +1,13 @@
 """The fleet: what is watched when settings and the process table say so, and how long."""
 
+from pathlib import Path
+
 import pytest
 
 from agent.fleet import FORGET_SECONDS, Fleet, ServerSpec
 from agent.settings import ServerSettings
 from agent.watch import ServerWatch
+from collectors.errors import Unreadable
 from collectors.http_text import Endpoint
 from collectors.readings import FoundServer, ProcessTree, ServerProcess
 from collectors.registry import ENGINES
@@ -63,8 +66,8 @@ def test_a_found_server_is_named_after_model_and_port() -> None:
 
 
 def test_flags_of_an_engine_without_a_planner_count_too() -> None:
-    """Those that say which ranks there are; a repository of several models is no model."""
-    host = Host(ServerSettings(url="http://localhost:8002", engine="triton", model="/models"))
+    """Those that say which ranks there are."""
+    host = Host()
     flags = {"tp-size": 4, "pp-size": 2, "kv-cache-dtype": "fp8"}
 
     host.fleet.found([found(engine="tensorrt_llm", arguments=flags)])
@@ -73,7 +76,21 @@ def test_flags_of_an_engine_without_a_planner_count_too() -> None:
     assert command is not None
     assert (command.tp, command.pp) == (4, 2)
     assert host.fleet.sources["llama-8b:8000"].model is not None
-    assert host.fleet.sources["models:8002"].model is None
+
+
+def test_what_an_engine_takes_for_its_model(tmp_path: Path) -> None:
+    """Triton only an engine that was built, and no repository of several; NIM's is not known."""
+    (tmp_path / "config.json").write_text("{}")
+    host = Host(
+        ServerSettings(url="http://localhost:8002", engine="triton", name="a", model=str(tmp_path)),
+        ServerSettings(url="http://localhost:8003", engine="nim", name="b", model=str(tmp_path)),
+    )
+
+    model = host.fleet.sources["a"].model
+    assert model is not None
+    with pytest.raises(Unreadable, match="expected the folder of an engine"):
+        model()
+    assert host.fleet.sources["b"].model is None
 
 
 def test_a_server_that_does_not_listen_yet_is_loading_and_never_asked() -> None:

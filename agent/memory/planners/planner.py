@@ -71,6 +71,11 @@ class Settings(Struct, frozen=True, kw_only=True):
         return True
 
     @property
+    def pool_is_unknown(self) -> str | None:
+        """What the pool's size is, where it can't be known before the engine runs."""
+        return None
+
+    @property
     def embedding_on_device(self) -> bool:
         """Whether an embedding that is no head lies on a device, too."""
         return True

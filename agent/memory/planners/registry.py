@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from agent.memory.planners import llama_cpp, ollama, sglang, vllm
+from agent.memory.planners import llama_cpp, ollama, sglang, tensorrt_llm, vllm
 from agent.memory.planners.changes import Change
 from agent.memory.planners.llama_cpp.changes import changes as llama_cpp_changes
 from agent.memory.planners.planner import Planner
@@ -20,3 +20,5 @@ CHANGES: dict[str, Callable[[str, str], Iterable[Change]]] = {
     "vllm": vllm_changes,
     "llama_cpp": llama_cpp_changes,
 }
+WITHOUT_POOL: dict[str, Planner[Any]] = dict.fromkeys(("tensorrt_llm", "dynamo_trtllm", "triton"), tensorrt_llm)
+"""Of engines whose tokens are known in bytes, and whose pool is not sized before they run."""
