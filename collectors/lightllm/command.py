@@ -13,6 +13,7 @@ DEFAULT_PORT = 8000
 _MODULE, _SCRIPT = "lightllm.server.api_server", "/lightllm/server/api_server.py"
 _WITHOUT_MODEL = ("pd_master", "config_server", "visual", "visual_only")  # they hold no KV
 _IDENTITY = frozenset({"run-mode", "host", "port", "model-dir", "model-name"})
+_DTYPES = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
 
 FLAGS = FlagTable(
     kinds={
@@ -34,7 +35,7 @@ FLAGS = FlagTable(
         "disable-cudagraph": "switch",
     },
     # tp counts the ranks of all replicas, so dp is none of the agent's
-    arguments={"tp": "tp", "quant-type": "quantization", "max-req-total-len": "max_model_len"},
+    arguments={"tp": "tp", "data-type": "dtype", "quant-type": "quantization", "max-req-total-len": "max_model_len"},
 )
 
 
@@ -52,12 +53,15 @@ def read_command(argv: Sequence[str], read: ReadFile) -> ServerCommand | None:
         return value if isinstance(value, str) else None
 
     port = values.get("port", DEFAULT_PORT)
+    arguments = {name: value for name, value in values.items() if name not in _IDENTITY and value != "none"}
+    if (dtype := text("data-type")) is not None:
+        arguments["data-type"] = _DTYPES.get(dtype, dtype)
     return ServerCommand(
         model=text("model-dir"),
         served_name=text("model-name") or text("model-dir"),
         host=text("host"),
         port=port if isinstance(port, int) and 0 < port < 65536 else None,
-        arguments={name: value for name, value in values.items() if name not in _IDENTITY},
+        arguments=arguments,
         programs=one.programs,
     )
 

@@ -159,6 +159,16 @@ def test_a_device_whose_reserve_is_not_known() -> None:
     assert result.warnings[0].startswith("what the driver reserves of the device is not known")
 
 
+@pytest.mark.parametrize("name", ["llama-3.2-1b", "gemma-3-27b", "deepseek-v3"])
+def test_what_an_engine_without_a_planner_may_hold_otherwise(name: str) -> None:
+    """Tied embeddings once or twice, parts for vision, layers that predict several tokens."""
+    files = ModelFiles(path="m", config=config(name), tensor_bytes=10 * GIB, tensor_source="index")
+
+    (rank,) = compute(files, Arguments(engine="tgi"), Device()).ranks
+
+    assert rank.weights_evidence in ("predicted", None)
+
+
 @pytest.mark.parametrize(
     ("flags", "dtype", "evidence"),
     [

@@ -20,15 +20,16 @@ def no_file(name: str) -> bytes:
 def test_servers(program: tuple[str, ...]) -> None:
     """By the module and by the script; a server that says no port has 8000."""
     words = ("--model_dir", "/m", "--tp", "8", "--dp=8", "--max_total_token_num", "64000", "--model_name", "qwen")
+    formats = ("--data_type", "bf16", "--quant_type", "none")
 
-    found = read_command([*program, *words], no_file)
+    found = read_command([*program, *words, *formats], no_file)
 
     assert found is not None
     assert found == ServerCommand(
         model="/m",
         served_name="qwen",
         port=8000,
-        arguments={"tp": 8, "dp": 8, "max-total-token-num": 64000},
+        arguments={"tp": 8, "dp": 8, "max-total-token-num": 64000, "data-type": "bfloat16"},
         programs=found.programs,
     )
     assert found.programs[0] == "/opt/bin/python3"
