@@ -25,7 +25,6 @@ TICK_SECONDS = 1.0
 MODEL_RETRY_SECONDS = 60.0
 ENDPOINT_DEADLINE_SECONDS = 6.0
 THREAD_DEADLINE_SECONDS = 10.0
-STATE_SECONDS = 10.0
 
 T = TypeVar("T")
 log = logging.getLogger("vramscope")
@@ -50,7 +49,6 @@ class Poller:
         intervals: Intervals,
         clock: Callable[[], float],
         state_file: StateFile | None = None,
-        state_seconds: float = STATE_SECONDS,
     ) -> None:
         self._board = board
         self._fleet = fleet
@@ -59,7 +57,6 @@ class Poller:
         self._intervals = intervals
         self._clock = clock
         self._state_file = state_file
-        self._state_seconds = state_seconds
         self._look_again = asyncio.Event()
         self._restart_devices = asyncio.Event()
         self._following: dict[str, tuple[Source, tuple[asyncio.Task[None], ...]]] = {}
@@ -192,7 +189,7 @@ class Poller:
         upgrades = self._board.upgrades
         written: int | None = None
         seconds = 0.0
-        async for _ in self._beats(lambda: self._state_seconds):
+        async for _ in self._beats(lambda: upgrades.pause_seconds):
             fault = None
             if written is None:
                 async with self._threaded("state", "", file.read) as found:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from agent.memory.upgrades import MAX_TEXT, Record, Run, Settling, Share, Value, advanced, compare, is_same_run, summary
 from agent.seating import ServerView
 from agent.snapshot import Device, Moved, Server, Upgrade
+from collectors.readings import Evidence
 
 MAX_SERVERS = 256
 LOOK_SECONDS = 10.0
@@ -37,13 +38,18 @@ class Upgrades:
         self._looked_at: float | None = None
         self._shown: dict[str, tuple[Record, Mapping[str, str], Upgrade]] = {}
 
+    @property
+    def pause_seconds(self) -> float:
+        """Between two looks, and two writes of what they saw."""
+        return min(LOOK_SECONDS, self.settle_seconds / LOOKS)
+
     def restore(self, records: Mapping[str, Record]) -> None:
         """Take what was remembered before this agent began; what it has seen itself since then comes on top."""
         own, self.records = self.records, dict(records)
         for name, record in own.items():
             for run in (record.before, record.current):
                 if run is not None:
-                    self._advance(name, run)
+                    self.settled(name, run)
         self._bound()
         self.revision += self.records != records
 
@@ -57,8 +63,7 @@ class Upgrades:
         wall: float,
     ) -> None:
         """Look at what servers hold, if the last look is long enough ago; ``now`` is monotonic, ``wall`` the date."""
-        pause = min(LOOK_SECONDS, self.settle_seconds / LOOKS)
-        if self._looked_at is not None and now - self._looked_at < pause:
+        if self._looked_at is not None and now - self._looked_at < self.pause_seconds:
             return
         self._looked_at = now
         known = self._settling
@@ -67,8 +72,16 @@ class Upgrades:
             settling = self._settling[view.name] = known.get(view.name) or Settling()
             run = _run(view, servers[view.name], devices, wall)
             if settling.take(run, now, seconds=self.settle_seconds) and run is not None:
-                self._advance(view.name, run)
-        self._bound()
+                self.settled(view.name, run)
+
+    def settled(self, name: str, run: Run) -> None:
+        """Take a run of a server that has settled."""
+        known = self.records.get(name)
+        record = advanced(known, run, slack_seconds=self.settle_seconds / 2)
+        if record is not known:
+            self.records[name] = record
+            self.revision += 1
+            self._bound()
 
     def of(self, view: ServerView, gpus: Mapping[str, str]) -> Upgrade | None:
         """The present run beside the one before; None while there is none before, or the present one has not settled.
@@ -86,19 +99,12 @@ class Upgrades:
             shown = self._shown[view.name] = (record, gpus, _upgrade(record, record.before, gpus))
         return shown[2]
 
-    def _advance(self, name: str, run: Run) -> None:
-        known = self.records.get(name)
-        record = advanced(known, run, slack_seconds=self.settle_seconds / 2)
-        if record is not known:
-            self.records[name] = record
-            self.revision += 1
-
     def _bound(self) -> None:
         """The servers that settled longest ago go."""
         if len(self.records) > MAX_SERVERS:
-            newest = sorted(self.records, key=lambda name: -self.records[name].current.settled_at)
-            self.records = {name: self.records[name] for name in newest[:MAX_SERVERS]}
-        self._shown = {name: shown for name, shown in self._shown.items() if name in self.records}
+            newest = sorted(self.records, key=lambda name: -self.records[name].current.settled_at)[:MAX_SERVERS]
+            self.records = {name: self.records[name] for name in newest}
+            self._shown = {name: shown for name, shown in self._shown.items() if name in self.records}
 
 
 def _run(view: ServerView, server: Server, devices: Sequence[Device], wall: float) -> Run | None:
@@ -123,11 +129,13 @@ def _run(view: ServerView, server: Server, devices: Sequence[Device], wall: floa
 
 def _share(device: Device, server: str) -> Share:
     components: dict[str, int] = {}
+    evidence: dict[str, Evidence] = {}
     for part in device.components:
         if part.server == server:
             name = "kv_pool" if part.component.startswith("kv_") else part.component
             components[name] = components.get(name, 0) + part.bytes
-    return Share(uuid=device.uuid, components=components)
+            evidence[name] = part.evidence
+    return Share(uuid=device.uuid, components=components, evidence=evidence)
 
 
 def _kept(arguments: Mapping[str, Value]) -> dict[str, Value]:

@@ -310,7 +310,7 @@ BAD_USAGE = {
     ),
     ("snapshot", "--engine", "vllm"): "vramscope: --engine and --model describe --server-url; give that too",
     ("demo", "--scenario", "nope"): (
-        "vramscope: unknown scenario 'nope': expected eight, idle, reasoning or a path that ends in .yaml"
+        "vramscope: unknown scenario 'nope': expected eight, idle, reasoning, upgrade or a path that ends in .yaml"
     ),
 }
 

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from agent.memory.planners.registry import CHANGES
 from agent.memory.units import MIB, shown, size_text
+from collectors.readings import Evidence
 
 SMALL_BYTES = 64 * MIB
 """A component that moves by no more lies still: allocators take and give segments of 2 and 20 MiB."""
@@ -27,10 +28,11 @@ Value = Number | float | Text | bool | tuple[Number, ...]
 
 
 class Share(Struct, frozen=True, kw_only=True):
-    """Bytes by component that a server holds on one device; `kv_pool` is its whole pool, however it is filled."""
+    """Bytes by component that a server holds on one device, and how each is known; `kv_pool` is the whole pool."""
 
     uuid: Text
     components: dict[str, Count]
+    evidence: dict[str, Evidence] = {}
 
 
 class Run(Struct, frozen=True, kw_only=True):
@@ -210,10 +212,18 @@ def _differences(before: Run, after: Run) -> Iterator[str]:
 
 
 def _untold(pairs: Iterable[tuple[Share, Share]]) -> Iterator[str]:
-    """Which components are told apart in one run only."""
+    """Which components are told apart in one run only, or known in another way."""
     names = {name for old, new in pairs for name in old.components.keys() ^ new.components.keys() if name != REST}
     if names:
         yield f"{', '.join(name_of(name) for name in sorted(names))} told apart in one of the two runs only"
+    known = {
+        (name, old.evidence[name], new.evidence[name])
+        for old, new in pairs
+        for name in old.evidence.keys() & new.evidence.keys()
+    }
+    for name, before, after in sorted(known):
+        if before != after:
+            yield f"{name_of(name)} {before} before, {after} now"
 
 
 def _alike(one: Run, other: Run) -> bool:
@@ -223,6 +233,7 @@ def _alike(one: Run, other: Run) -> bool:
         return False
     return [share.uuid for share in one.devices] == [share.uuid for share in other.devices] and all(
         old.components.keys() == new.components.keys()
+        and old.evidence == new.evidence
         and all(abs(new.components[name] - count) <= SMALL_BYTES for name, count in old.components.items())
         for old, new in zip(one.devices, other.devices, strict=True)
     )

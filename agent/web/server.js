@@ -8,6 +8,7 @@ import { notes, prose } from "./notes.js";
 import { origin } from "./origin.js";
 import { pools, thinPools } from "./pools.js";
 import { why } from "./tip.js";
+import { upgrade } from "./upgrade.js";
 
 const STALE_SECONDS = 5;
 const STATES = ["down", "loading", "sleeping", "serving"]; // the gravest first
@@ -55,6 +56,7 @@ function serverBody(server, view) {
     wrong(server, view).map((text) => h("p", { class: "call" }, prose(text))),
     ["serving", "sleeping"].includes(server.state) && load(server),
     pools(server, view.history),
+    upgrade(server),
     notes(server.notes),
     origin(server),
   ];

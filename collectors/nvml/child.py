@@ -41,12 +41,11 @@ def main() -> int:
             while rest:
                 rest = rest[os.write(out, rest) :]
 
-    try:
-        _run(arguments, write, alive=lambda: os.getppid() == parent)
-    except NvmlFault as fault:
-        write(json.dumps({"fault": faults.explain(fault.code, fault.text)}))
-    except BrokenPipeError:
-        pass  # nobody listens any more
+    with contextlib.suppress(BrokenPipeError):  # nobody listens any more
+        try:
+            _run(arguments, write, alive=lambda: os.getppid() == parent)
+        except NvmlFault as fault:
+            write(json.dumps({"fault": faults.explain(fault.code, fault.text)}))
     return 0
 
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
 
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from collectors.simulated.engine import Engine, Request
 from collectors.simulated.memory import DeviceMemory
@@ -48,6 +48,7 @@ class ServerLife:
     ) -> None:
         self.server = server
         self.sizes = rank_sizes(server, devices)
+        self._devices = devices
         self.phase: Phase | None = None  # None: not running
         self.engine: Engine | None = None
         self.started_at = 0.0
@@ -65,6 +66,7 @@ class ServerLife:
         for crash in self.server.crashes:
             if self.phase is not None and self._clock.is_at(crash.at_seconds):
                 self._die(crash.restart_seconds)
+                self._become(crash.engine_version or self.server.engine_version)
         if self.phase is None and self._clock.now >= self._start_at:
             self._start()
         if self.engine is not None:
@@ -112,6 +114,12 @@ class ServerLife:
         self.phase = None
         self.engine = None
         self._start_at = self._clock.now + restart_seconds
+
+    def _become(self, version: str) -> None:
+        """Be started as this version from now on; what it allocates may differ."""
+        if version != self.server.engine_version:
+            self.server = replace(self.server, engine_version=version)
+            self.sizes = rank_sizes(self.server, self._devices)
 
     def _load(self) -> None:
         phase, done = phase_at(self.server.loading, self._clock.now - self.started_at)

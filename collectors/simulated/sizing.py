@@ -4,10 +4,12 @@
     blocks    = floor((requested - weights - activation peak - graphs) / bytes_per_block)
 
 That is vLLM 0.32's own arithmetic (v1/worker/gpu_worker.py, v1/core/kv_cache_utils.py): context and communication are
-allocated before its baseline and lie outside the fraction. The driver hands out memory in steps of 2 MiB.
+allocated before its baseline and lie outside the fraction. Before 0.20.2 the graphs did so too, on top of the pool. The
+driver hands out memory in steps of 2 MiB.
 """
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Literal
 
@@ -17,6 +19,7 @@ from collectors.simulated.story import Device, Loading, Server
 
 MIB = 2**20
 PAGE_BYTES = 2 * MIB
+GRAPHS_INSIDE_SINCE = (0, 20, 2)
 
 Phase = Literal["boot", "context", "weights", "profiling", "pool", "graphs", "serving"]
 
@@ -66,7 +69,8 @@ def rank_sizes(server: Server, devices: Sequence[Device]) -> RankSizes:
     activations = whole_pages(overheads.activations_mib * MIB)
     graphs = whole_pages(overheads.graphs_mib * MIB)
     bytes_per_block = server.model.kv_bytes_per_token * arguments.block_size
-    blocks = max(0, requested - weights - activations - graphs) // bytes_per_block
+    inside = graphs if _numbers(server.engine_version) >= GRAPHS_INSIDE_SINCE else 0
+    blocks = max(0, requested - weights - activations - inside) // bytes_per_block
     return RankSizes(
         requested_bytes=requested,
         context_bytes=whole_pages((overheads.context_mib + overheads.communication_mib) * MIB),
@@ -76,6 +80,10 @@ def rank_sizes(server: Server, devices: Sequence[Device]) -> RankSizes:
         pool_bytes=whole_pages(blocks * bytes_per_block),
         blocks=blocks,
     )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
 
 
 def blocks_of(tokens: int, block_size: int) -> int:

@@ -14,6 +14,7 @@ Duration = Annotated[float, Meta(gt=0, le=1e9)]
 Rate = Annotated[float, Meta(gt=0, le=1e6)]
 Word = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*\Z", max_length=100)]
 FolderName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*\Z", max_length=100)]
+Version = Annotated[str, Meta(pattern=r"^\d{1,4}\.\d{1,4}\.\d{1,4}[A-Za-z0-9.+-]*\Z", max_length=100)]
 Line = Annotated[str, Meta(pattern=r"^[^\r\n]+\Z", max_length=200)]
 
 
@@ -107,10 +108,11 @@ class Workload(_Record, frozen=True, kw_only=True):
 
 
 class Crash(_Record, frozen=True, kw_only=True):
-    """The server dies and is started again ``restart_seconds`` later."""
+    """The server dies and is started again ``restart_seconds`` later, as another version where one is given."""
 
     at_seconds: Duration
     restart_seconds: Duration = 15.0
+    engine_version: Version | None = None
 
 
 class Server(_Record, frozen=True, kw_only=True):
@@ -120,7 +122,7 @@ class Server(_Record, frozen=True, kw_only=True):
     """
 
     name: FolderName
-    engine_version: Word = "0.32.0"
+    engine_version: Version = "0.32.0"
     port: Annotated[int, Meta(ge=0, le=65535)] = 0
     devices: tuple[Size, ...] = (0,)
     start_seconds: Seconds = 0.0

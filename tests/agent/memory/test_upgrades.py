@@ -186,7 +186,7 @@ def test_which_device_is_compared_with_which(after: tuple[Share, ...], expected:
     assert {moved.uuid: moved.before_bytes for moved in found.components} == expected
 
 
-GRAPHS_INSIDE = "CUDA graphs moved inside the fraction (gpu_memory_utilization): the pool is smaller by them"
+GRAPHS_INSIDE = "CUDA graphs moved inside the fraction, so the pool is smaller by them"
 
 
 def test_what_is_known_to_have_changed_between_the_versions() -> None:
@@ -207,7 +207,7 @@ def test_a_way_back_is_told_the_other_way_round() -> None:
     """A downgrade."""
     causes = compare(run("0.21.0"), run(started_at=5000.0)).causes
 
-    assert "CUDA graphs moved outside the fraction (gpu_memory_utilization): they come on top of it" in causes
+    assert "CUDA graphs moved outside the fraction and come on top of it" in causes
     assert "the default gpu_memory_utilization fell from 0.92 to 0.9" in causes
 
 
@@ -268,6 +268,18 @@ def test_what_else_is_another() -> None:
         "on 1 device(s), 1 of them other than before",
     )
     assert compare(run(), replace(run(), arguments={"tp": 2})).causes == ()  # of one run nothing is known
+
+
+def test_a_figure_from_another_source_is_said() -> None:
+    """Weights as its log had them and as they are computed differ a little though nothing moved."""
+    shares = [
+        (Share(uuid="GPU-a", components={"weights": 15 * GIB}, evidence={"weights": known}),)
+        for known in ("reported", "computed")
+    ]
+
+    assert compare(run(devices=shares[0]), run(started_at=5000.0, devices=shares[1])).causes == (
+        "weights reported before, computed now",
+    )
 
 
 def test_the_summary_says_versions_causes_and_what_moved() -> None:

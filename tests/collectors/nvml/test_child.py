@@ -1,5 +1,6 @@
 """The child's passes, call by call, and what its process is made of."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -233,3 +234,20 @@ def test_child_ends_when_nobody_listens(tmp_path: Path) -> None:
 
     step.close()
     assert child.returncode == 0
+
+
+def test_child_whose_parent_was_killed_before_it_could_say_what_failed(tmp_path: Path) -> None:
+    """Also a fault of the driver that nobody hears any more ends it quietly."""
+    step = Step.make()
+    command = [sys.executable, "-Im", "collectors.nvml.child", "--memory-interval=1", "--processes-interval=1"]
+    command += [f"--step={step.descriptor}", f"--simulated={tmp_path / 'missing.state'}"]
+    listener, output = os.pipe()
+    os.close(listener)
+
+    done = subprocess.run(
+        command, stdout=output, stderr=subprocess.PIPE, pass_fds=(step.descriptor,), timeout=30, check=False
+    )
+
+    os.close(output)
+    step.close()
+    assert (done.returncode, done.stderr) == (0, b"")

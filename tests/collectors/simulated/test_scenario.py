@@ -35,8 +35,8 @@ def changed(path: str, value: Any) -> str:
 
 def test_scenarios_that_come_along_load() -> None:
     """Each is found by its name and passes its own checks."""
-    assert scenario_names() == ("eight", "idle", "reasoning")
-    assert [len(load_scenario(name).devices) for name in scenario_names()] == [8, 1, 1]
+    assert scenario_names() == ("eight", "idle", "reasoning", "upgrade")
+    assert [len(load_scenario(name).devices) for name in scenario_names()] == [8, 1, 1, 1]
 
 
 @pytest.mark.parametrize("name", ["eight", "idle", "reasoning"])
@@ -177,7 +177,7 @@ def test_unknown_names_and_files_are_one_sentence(tmp_path: Path) -> None:
     """An unknown name lists the known ones; a file says why it can't be read."""
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe")
 
-    with pytest.raises(ValueError, match=r"^unknown scenario 'x': expected eight, idle, reasoning or a path"):
+    with pytest.raises(ValueError, match=r"^unknown scenario 'x': expected eight, idle, reasoning, upgrade or a path"):
         load_scenario("x")
     with pytest.raises(ValueError, match="can't be read"):
         load_scenario(tmp_path / "missing.yaml")

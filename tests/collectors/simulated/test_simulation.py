@@ -40,7 +40,7 @@ def quiet(**changes: Any) -> Scenario:
     )
 
 
-@pytest.mark.parametrize("name", ["reasoning", "idle", "eight"])
+@pytest.mark.parametrize("name", ["reasoning", "idle", "eight", "upgrade"])
 def test_memory_is_a_closed_sum_in_steps_of_the_driver(name: str) -> None:
     """reserved + allocated + free is the total; allocated is what processes hold plus 16 to 39 MiB, in 2 MiB steps."""
     for _, state in states(Simulation(load_scenario(name)), 1500, every=5):
@@ -226,6 +226,21 @@ def test_a_process_takes_what_there_is_and_gives_all_back() -> None:
     assert during.free_bytes < 2 * MIB
     assert before.free_bytes - during.free_bytes > 40000 * MIB
     assert only_device(simulation.state()) == before
+
+
+def test_a_server_comes_back_as_another_version_with_its_graphs_inside_the_fraction() -> None:
+    """420 MiB of graphs came on top of the pool before 0.20.2; what the processes hold shrinks by them."""
+    crash = Crash(at_seconds=200, restart_seconds=10, engine_version="0.21.0")
+    simulation = Simulation(quiet(engine_version="0.19.1", crashes=(crash,)))
+    simulation.advance(190)
+    before, held = simulation.life(SERVER).sizes, only_device(simulation.state()).allocated_bytes
+    assert simulation.version(SERVER) == {"version": "0.19.1"}
+    simulation.advance(200)
+
+    after = simulation.life(SERVER).sizes
+    assert simulation.version(SERVER) == {"version": "0.21.0"}
+    assert before.blocks - after.blocks == 420 * MIB // (16 * 131_072)
+    assert held - only_device(simulation.state()).allocated_bytes == 420 * MIB
 
 
 def test_a_crash_while_nothing_runs_changes_nothing() -> None:

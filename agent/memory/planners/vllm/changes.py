@@ -1,4 +1,7 @@
-"""What vLLM's rules mean for the memory of a server that changes its version. The rules are those of ``rules.py``."""
+"""What vLLM's rules mean for the memory of a server that changes its version. The rules are those of ``rules.py``.
+
+The fraction is ``gpu_memory_utilization``, the share of the device that vLLM fills with weights, activations and KV.
+"""
 
 from collections.abc import Iterator
 
@@ -7,8 +10,8 @@ from agent.memory.planners.vllm.rules import number_of, rules_for
 
 WORDS = {
     "graphs_inside": Wording(
-        gained="CUDA graphs moved inside the fraction (gpu_memory_utilization): the pool is smaller by them",
-        lost="CUDA graphs moved outside the fraction (gpu_memory_utilization): they come on top of it",
+        gained="CUDA graphs moved inside the fraction, so the pool is smaller by them",
+        lost="CUDA graphs moved outside the fraction and come on top of it",
     ),
     "fraction": Wording(
         gained="the default gpu_memory_utilization rose from {old} to {new}",
@@ -16,8 +19,8 @@ WORDS = {
         ruled_out_by="gpu_memory_utilization",
     ),
     "communication_outside": Wording(
-        gained="NCCL's buffers moved outside the fraction: the pool is larger, and so is what the server holds",
-        lost="NCCL's buffers moved inside the fraction: the pool is smaller by them",
+        gained="NCCL's buffers moved outside the fraction and come on top of it",
+        lost="NCCL's buffers moved inside the fraction, so the pool is smaller by them",
     ),
     "batches_in_flight": Wording(
         gained="with sliding windows, a request holds those of all batches under way",
