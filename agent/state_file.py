@@ -114,7 +114,10 @@ class StateFile:
 
     def _hold(self) -> None:
         """Take the lock, anew where the directory was taken away meanwhile."""
-        self._directory.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        try:
+            self._directory.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        except FileExistsError as error:
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from error
         path = self._directory / "lock"
         if self._lock is not None:
             with contextlib.suppress(FileNotFoundError):

@@ -147,22 +147,26 @@ def test_what_a_killed_agent_knew_the_next_one_knows(served: Served) -> None:
 
 
 def test_an_agent_without_a_place_for_its_state_goes_on(served: Served) -> None:
-    """Said once, exported as failing, all else is as ever; it is written by itself once there is a place."""
+    """From the start, or midway: said once, exported as failing, all else is as ever; then it is written by itself."""
     served.state.write_text("a file where a directory should be")
     with running(*served.arguments, environment=served.node.environment) as program:
         program.until(lambda: state_of(program)["success"] is False)
+        program.until(lambda: 'component="kv_used"' in program.metrics())
+        served.state.unlink()
+        program.until(lambda: state_of(program)["success"] and "chat" in served.remembered())
+
+        served.state.rename(served.state.with_name("elsewhere"))
+        served.state.write_text("again")
         served.starts(1, GREW_TO)
-        program.until(lambda: upgrade_of(program))
+        program.until(lambda: upgrade_of(program) and state_of(program)["success"] is False)
         assert 'collector_success{collector="state",target=""} 0' in program.metrics()
-        assert 'component="kv_used"' in program.metrics()
 
         served.state.unlink()
         program.until(lambda: state_of(program)["success"])
-        program.until(lambda: "chat" in served.remembered())
         assert served.remembered()["chat"].before is not None
     said = [line for line in program.errors if " state " in line]
-    assert len(said) == 2
-    assert "upgrades.json: can't read it: " in said[0]
+    assert ["failed" in line for line in said] == [True, False, True, False]
+    assert "upgrades.json: can't read it: Not a directory; make the directory, or set state_directory to" in said[0]
     assert said[1].endswith("state works again\n")
 
 
