@@ -1,8 +1,10 @@
 """Which rank of which server sits on which device, and what of it is known in bytes. Pure."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from agent.memory.breakdown import Part
 from agent.memory.budget import Budget, RankBudget
@@ -21,6 +23,8 @@ from collectors.readings import (
     ServerReading,
     ServerState,
 )
+
+_PORT = re.compile(r" --port[ =](\d{1,5})(?!\d)")
 
 
 class ServerView(Struct, frozen=True, kw_only=True):
@@ -177,15 +181,38 @@ def pool_bytes(pool: PoolReading, budget: RankBudget | None) -> int | None:
 
 
 def log_of(server: ServerView, seat: Seat) -> RankLog | None:
-    """What the server's log says of the rank or device at this seat; nothing where it tells of several models."""
+    """What the server's log says of the rank or device at this seat; of models that come and go, where only the one it
+    tells of is there."""
     log = server.log
-    if log is None or log.several_models or not of_this_run(log, server.reading):
+    if log is None or (log.several_models and not _is_alone(log, server.tree)) or not of_this_run(log, server.reading):
         return None
     if all(one.rank is None for one in log.ranks):
         return next((one for one in log.ranks if one.device == seat.place), None)
     if len(log.ranks) == 1 and server.tp == server.pp == server.dp == 1:
         return log.ranks[0]
-    return next((one for one in log.ranks if one.rank is not None and one.rank == seat.rank), None)
+    found = next((one for one in log.ranks if one.rank is not None and one.rank == seat.rank), None)
+    return _spoken_for(found, log, seat.rank) if log.first_speaks and seat.rank is not None else found
+
+
+def _is_alone(log: LogReading, tree: ProcessTree | None) -> bool:
+    """Whether the process that loaded the log's newest model is the only one that holds any."""
+    titles = (process.title for process in tree.processes) if tree else ()
+    ports = [int(found[1]) for title in titles if (found := _PORT.search(title))]
+    return log.port is not None and ports == [log.port]
+
+
+def _comes_before(first: RankTitle | None, rank: RankTitle) -> bool:
+    return first is not None and first.pp_rank == rank.pp_rank and first.tp_rank <= rank.tp_rank
+
+
+def _spoken_for(found: RankLog | None, log: LogReading, rank: RankTitle) -> RankLog | None:
+    """A rank whose weights and graphs the first of its stage tells: ranks of a stage are alike in both."""
+    first = next((one for one in log.ranks if one.weights_bytes is not None and _comes_before(one.rank, rank)), None)
+    if first is None:
+        return found
+    found = found or RankLog(rank=rank)
+    graphs = first.cuda_graphs_bytes if found.cuda_graphs_bytes is None else found.cuda_graphs_bytes
+    return replace(found, weights_bytes=found.weights_bytes or first.weights_bytes, cuda_graphs_bytes=graphs)
 
 
 def named_parts(server: ServerView, seat: Seat) -> tuple[Part, ...]:

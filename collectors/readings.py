@@ -309,7 +309,8 @@ class LogReading(Struct, frozen=True, kw_only=True):
 
     ``ready``: the start is over. ``several_models``: the sizes are of the model that was loaded last.
     ``from_free_memory``: weights and graphs are what the device had less free then, its neighbours' doings included.
-    ``hint``: what to do where it says nothing.
+    ``port``: of the process that has loaded it, where models come and go. ``first_speaks``: of a node's ranks the first
+    may say for all what they hold alike. ``hint``: what to do where it says nothing.
     """
 
     at: float
@@ -317,6 +318,8 @@ class LogReading(Struct, frozen=True, kw_only=True):
     version: str | None = None
     ready: bool = False
     several_models: bool = False
+    port: int | None = None
+    first_speaks: bool = False
     from_free_memory: bool = False
     hint: str | None = None
     ranks: tuple[RankLog, ...] = ()

@@ -92,7 +92,7 @@ class JournalTail:
             child.kill()
             child.stdout.close()
             with contextlib.suppress(subprocess.TimeoutExpired):  # in the kernel; it is reaped with the next child
-                child.wait(1.0)
+                child.wait(5.0)
 
     def read(self) -> Iterator[bytes]:
         """Blocks of whole lines that are new.

@@ -57,7 +57,8 @@ def _runner(word: str, field: str) -> Shape:
 
 OLLAMA = LogFormat(
     title="Ollama",
-    starts=(b"starting runner", b"starting llama server", *LLAMA_CPP.starts),
+    starts=(b"starting runner", b"starting llama server", b"starting llama-server", *LLAMA_CPP.starts),
+    port=re.compile(r'msg="starting (?:runner|llama[ -]server)".{0,3500}? --port (\d{1,5})(?!\d)'),
     again=LLAMA_CPP.again,
     where=_where,
     several_models=True,

@@ -47,6 +47,7 @@ class LogParser:
         self._failures: dict[FailureKind, int] = {}
         self._seen: dict[_Event, float] = {}
         self._last: LogFailure | None = None
+        self._port: int | None = None  # outlives what its own process says of its start
         self._start()
 
     def _start(self) -> None:
@@ -64,6 +65,8 @@ class LogParser:
         elif any(mark in line for mark in self._format.again):
             self._facts = {}
         text = _COLOURS.sub("", line.decode("utf-8", "replace")).replace('\\"', '"')
+        if self._format.port is not None and (port := self._format.port.search(text)):
+            self._port = int(port[1])
         for failure in FAILURES:
             if failure.mark in line:
                 self._fail(failure, text, at)
@@ -122,6 +125,8 @@ class LogParser:
             version=self._version,
             ready=self._ready,
             several_models=self._format.several_models,
+            port=self._port,
+            first_speaks=self._format.first_speaks,
             from_free_memory=self._format.from_free_memory,
             ranks=tuple(_rank(where, facts) for where, facts in ranks),
             hint=hint,

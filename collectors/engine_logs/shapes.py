@@ -45,6 +45,7 @@ class LogFormat(Struct, frozen=True, kw_only=True):
     ``starts`` stand at the beginning of a run, ``ready`` where sizes change no more, ``again`` where those before were
     a trial. ``where``: whom a line speaks of. ``several_models``: models come and go, and the sizes are of the last.
     ``from_free_memory``: weights and graphs are differences of the device's free memory.
+    ``port``: of the process that a start is of. ``first_speaks``: a node's first rank says for all what is alike.
     ``hint``: what to do about a log without any size.
     """
 
@@ -55,6 +56,8 @@ class LogFormat(Struct, frozen=True, kw_only=True):
     ready: tuple[bytes, ...] = ()
     again: tuple[bytes, ...] = ()
     several_models: bool = False
+    port: re.Pattern[str] | None = None
+    first_speaks: bool = False
     from_free_memory: bool = False
     hint: str | None = None
 

@@ -33,6 +33,7 @@ FORMAT = LogFormat(
     starts=(b"vLLM API server version", b"non-default args:"),
     ready=(b"Application startup complete", b"Starting vLLM API server", b"Starting vLLM server"),
     where=_where,
+    first_speaks=True,  # weights, pool and graphs, by info_once in 0.32
     shapes=(
         shape("LLM engine (v", r"LLM engine \(v(?P<version>[\w.+-]{1,40})\)"),
         shape("vLLM API server version", r"vLLM API server version (?P<version>[\w.+-]{1,40})"),
