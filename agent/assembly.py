@@ -14,6 +14,7 @@ from agent.memory.comparison import (
     runtime_bytes,
     unexplained_bytes,
 )
+from agent.memory.runtime import with_adapters
 from agent.seating import Seat, ServerView, block_bytes, budget_at, named_parts, pool_bytes, pools_of, predicted_at
 from agent.snapshot import (
     BOUNDS,
@@ -67,8 +68,13 @@ def device_record(
     budgets = {seat.server: predicted_at(servers[seat.server], seat) for seat in here}
     shares = [Share(server=seat.server, pids=seat.pids, named=named_parts(servers[seat.server], seat)) for seat in here]
     apart = {share.server: {part.component for part in share.named} for share in shares}
+    loaded = {share.server for share in shares if _is_as_loaded(share.named)}
+    runtimes = {name: _runtime(budget, loaded=name in loaded) for name, budget in budgets.items()}
     lines = tuple(
-        line for name, budget in budgets.items() if budget for line in _budget_lines(name, budget, apart[name])
+        line
+        for name, budget in budgets.items()
+        if budget
+        for line in _budget_lines(name, budget, runtimes[name], apart[name], loaded=name in loaded)
     )
     record = Device(
         uuid=reading.uuid or "",
@@ -84,7 +90,6 @@ def device_record(
     if reading.memory is None:
         return record
     breakdown = attribute(reading.memory, reading.processes, shares, kind=reading.memory_kind)
-    runtimes = {name: budget.runtime if budget else None for name, budget in budgets.items()}
     return structs.replace(
         record,
         total_bytes=reading.memory.total_bytes,
@@ -131,25 +136,42 @@ def _components(parts: Sequence[Part], lines: Sequence[BudgetLine], *, age_secon
         )
 
 
-def _budget_lines(server: str, budget: RankBudget, apart: Collection[str]) -> Iterator[BudgetLine]:
+def _is_as_loaded(named: Sequence[Part]) -> bool:
+    """Whether the weights are what the engine says that loading took, slots for adapters and a draft model included."""
+    return any(part.component == "weights" and part.evidence == "reported" for part in named)
+
+
+def _runtime(budget: RankBudget | None, *, loaded: bool) -> RuntimeBudget | None:
+    """What is budgeted beside weights and pool; slots for adapters too, where the live weights leave them out."""
+    if budget is None or budget.runtime is None:
+        return None
+    return budget.runtime if loaded else with_adapters(budget.runtime, budget.lora_bytes or 0)
+
+
+def _budget_lines(
+    server: str, budget: RankBudget, runtime: RuntimeBudget | None, apart: Collection[str], *, loaded: bool
+) -> Iterator[BudgetLine]:
     """As live: what of the runtime is known apart there, is apart here."""
-    for component, count in (("weights", budget.weights_bytes), ("kv_pool", budget.kv.pool_bytes)):
+    weights = budget.weights_bytes
+    if weights is not None and loaded:
+        weights += budget.lora_bytes or 0
+    for component, count in (("weights", weights), ("kv_pool", budget.kv.pool_bytes)):
         if count is not None:
             yield BudgetLine(server=server, component=component, bound="likely", bytes=count)
-    if budget.runtime is None:
+    if runtime is None:
         return
-    named = {name: getattr(budget.runtime, name) for name in RUNTIME_COMPONENTS if name in apart}
+    named = {name: getattr(runtime, name) for name in RUNTIME_COMPONENTS if name in apart}
     for name, size in named.items():
         yield BudgetLine(server=server, component=name, bound="likely", bytes=size.likely)
     for bound in BOUNDS:
-        rest = getattr(budget.runtime, bound) - sum(getattr(size, bound) for size in named.values())
+        rest = getattr(runtime, bound) - sum(getattr(size, bound) for size in named.values())
         yield BudgetLine(server=server, component="runtime", bound=bound, bytes=rest)
 
 
 def _unexplained(
     parts: Sequence[Part], runtimes: Mapping[str, RuntimeBudget | None], servers: Mapping[str, ServerView]
 ) -> dict[str, int]:
-    """By server, runtime above the budget's high bound; only where weights and pool are told apart from it."""
+    """By server, runtime above the budget's high bound; only where weights and pool are told apart from it, whole."""
     apart = {name: {part.component for part in parts if part.server == name} for name in runtimes}
     return {
         part.server: unexplained_bytes(runtime_bytes(parts, part.server), budget)
@@ -158,7 +180,24 @@ def _unexplained(
         and (budget := runtimes.get(part.server)) is not None
         and servers[part.server].state == "serving"
         and {"weights", "kv_used"} <= apart[part.server]
+        and not _has_more(servers[part.server], [other for other in parts if other.server == part.server])
     }
+
+
+def _has_more(server: ServerView, parts: Sequence[Part]) -> bool:
+    """Whether it holds what is in no budget of its runtime: slots of adapters, or a model that speculates and its KV.
+
+    vLLM counts such a model with what loading took, and then it is none of the runtime.
+    """
+    if server.reading is not None and server.reading.loaded_beside:
+        return True
+    budget = server.budget
+    if budget is None or not budget.ranks:
+        return False
+    if budget.ranks[0].lora_bytes is None:
+        return not _is_as_loaded(parts)
+    speculates = str(server.arguments.get("speculative")).startswith(("mtp", "draft"))
+    return speculates and budget.ranks[0].kv.bytes_per_block is None and not _is_as_loaded(parts)
 
 
 def server_record(server: ServerView, *, seated: Sequence[Seat], gpus: Mapping[str, str], now: float) -> Server:
@@ -198,14 +237,27 @@ def server_record(server: ServerView, *, seated: Sequence[Seat], gpus: Mapping[s
             }
         ),
         fragmentation=tuple(_fragmentation(server)),
+        offload=serving.offload if serving else (),
+        adapters=serving.adapters if serving else (),
         log=_log(server.log, now) if server.log else None,
         host_oom_kills=server.host_oom_kills,
         container=server.container,
         budget_fits=budget.fits if budget else None,
         max_request_tokens=_max_model_len(budget),
         max_request_bytes=one.request_bytes if one else None,
-        notes=(*(serving.notes if serving else ()), *(budget.unknown if budget else ()), *server.notes),
+        notes=(
+            *(serving.notes if serving else ()),
+            *_beside(serving),
+            *(budget.unknown if budget else ()),
+            *server.notes,
+        ),
     )
+
+
+def _beside(reading: ServerReading | None) -> Iterator[str]:
+    if reading is not None and reading.loaded_beside:
+        what = " and ".join(reading.loaded_beside)
+        yield f"beside its model it loaded {what}, of which it says no bytes: they are in its runtime"
 
 
 def _age(reading: ServerReading, now: float) -> float:
@@ -257,6 +309,8 @@ def _replica(reading: ReplicaReading) -> Replica:
         replica=reading.replica,
         requests=Requests(running=reading.running_requests, waiting=reading.waiting_requests),
         counters=Counters(**{field: getattr(reading, field) for field in Counters.__struct_fields__}),
+        multimodal_queries=reading.multimodal_queries,
+        multimodal_hits=reading.multimodal_hits,
     )
 
 

@@ -15,6 +15,7 @@ from agent.health import Health
 from agent.memory.budget import Device as BudgetDevice
 from agent.memory.history import Peaks
 from agent.processes import Look
+from agent.release import awake_or_not
 from agent.seating import seats
 from agent.snapshot import Pool, Reload, Snapshot
 from agent.upgrades import Upgrades
@@ -198,7 +199,7 @@ class Board:
             name = watch.facts.name
             place = next((by_uuid[seat.uuid] for seat in seated if seat.server == name and seat.uuid in by_uuid), None)
             budget = watch.budget(_budget_device(place))
-            views[name] = structs.replace(views[name], budget=budget, notes=watch.notes)
+            views[name] = awake_or_not(node, structs.replace(views[name], budget=budget, notes=watch.notes), seated)
         gpus = {uuid: device.gpu for uuid, device in by_uuid.items()}
         devices = tuple(
             device_record(

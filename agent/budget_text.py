@@ -124,6 +124,8 @@ def _memory(same: list[RankBudget], budget: Budget, *, stages: int) -> Table:
         table.add_column(name, justify="right")
     table.add_column("known by")
     table.add_row("weights", _size(rank.weights_bytes), "", "", rank.weights_evidence or "")
+    if rank.lora_bytes:
+        table.add_row("LoRA slots", _size(rank.lora_bytes), "", "", "computed")
     table.add_row("KV pool", _size(rank.kv.pool_bytes))
     if rank.kv.state_bytes:
         table.add_row("states", _size(rank.kv.state_bytes))

@@ -5,11 +5,13 @@ from typing import Literal
 from msgspec import Struct
 
 from collectors.readings import (
+    AdaptersReading,
     Container,
     Evidence,
     FailureKind,
     HostMemory,
     MemoryKind,
+    OffloadReading,
     PoolKind,
     RankLog,
     ServerState,
@@ -145,9 +147,13 @@ class Counters(Struct, frozen=True, kw_only=True):
 
 
 class Replica(Struct, frozen=True, kw_only=True):
+    """``multimodal_hits`` of ``multimodal_queries`` were found in a cache in host memory."""
+
     replica: str
     requests: Requests
     counters: Counters
+    multimodal_queries: int | None = None
+    multimodal_hits: int | None = None
 
 
 class Failure(Struct, frozen=True, kw_only=True):
@@ -222,6 +228,8 @@ class Server(Struct, frozen=True, kw_only=True):
     requests: Requests
     counters: Counters
     fragmentation: tuple[Fragmentation, ...] = ()
+    offload: tuple[OffloadReading, ...] = ()  # KV beside the devices, in none of their components
+    adapters: tuple[AdaptersReading, ...] = ()
     log: Log | None = None
     host_oom_kills: int | None = None  # in its control groups, since it is watched
     container: Container | None = None

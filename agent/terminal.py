@@ -1,6 +1,6 @@
 """A snapshot as text: one table per device and server, readable in 80 columns."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from rich.console import Console
 from rich.markup import escape
@@ -29,7 +29,7 @@ def print_snapshot(snapshot: Snapshot, *, explain: bool, console: Console | None
             console.print(f"  {escape(server.upgrade.summary)}")
             if explain:
                 console.print(_upgrade(server.upgrade))
-        for line in _facts(server) if explain else ():
+        for line in (*_beside(server), *(_facts(server) if explain else ())):
             console.print(f"  {escape(line)}")
     if not snapshot.devices:
         console.print("No device: nothing is known about GPU memory.")
@@ -104,6 +104,35 @@ def _upgrade(upgrade: Upgrade) -> Table:
         sizes = (_gib(moved.before_bytes), _gib(moved.after_bytes), f"{moved.delta_bytes / GIB:+,.2f} GiB")
         table.add_row(f"  {escape(moved.gpu)}", moved.component, *sizes)
     return table
+
+
+def _beside(server: Server) -> Iterator[str]:
+    """What it has beside its pools and in no component: KV off its devices, adapters."""
+    for one in server.offload:
+        of = f" of replica {one.replica}" if one.replica is not None and len(server.replicas) > 1 else ""
+        unit = "states" if one.kind == "state" else "tokens"
+        amounts = (
+            _amount(one.used_bytes, one.capacity_bytes, _gib),
+            _amount(one.used_tokens, one.capacity_tokens, _in(unit)),
+            _amount(one.used_blocks, one.capacity_blocks, _in("blocks")),
+            "" if one.used_ratio is None else f"{one.used_ratio:.1%} used",
+        )
+        yield f"KV{of} elsewhere, {one.tier}: {', '.join(filter(None, (one.by, *amounts)))}"
+    for adapters in server.adapters:
+        slots = _amount(adapters.used_slots, adapters.slots, _in("slots"))
+        named = (("running", adapters.running), ("waiting", adapters.waiting))
+        shown = (f"{what} {', '.join(names)}" for what, names in named if names)
+        yield f"LoRA adapters: {'; '.join(filter(None, (slots, *shown)))}"
+
+
+def _in(unit: str) -> Callable[[int], str]:
+    return lambda number: f"{number:,} {unit}"
+
+
+def _amount(used: int | None, capacity: int | None, text: Callable[[int], str]) -> str:
+    if used is None:
+        return "" if capacity is None else f"room for {text(capacity)}"
+    return text(used) if capacity is None else f"{text(used)} of {text(capacity)}"
 
 
 def _facts(server: Server) -> Iterator[str]:

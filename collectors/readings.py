@@ -11,6 +11,7 @@ from msgspec import Struct
 Evidence = Literal["measured", "reported", "computed"]
 MemoryKind = Literal["device", "unified", "mig"]
 PoolKind = Literal["full", "window", "state"]
+Tier = Literal["host", "disk", "remote"]
 ServerState = Literal["loading", "serving", "sleeping", "down"]
 
 
@@ -200,7 +201,8 @@ class ReplicaReading(Struct, frozen=True, kw_only=True):
 
     ``preemptions``: requests that lost their KV and are computed again (SGLang: retracted). ``waiting`` includes what
     an engine calls queued or deferred. ``first_token_seconds`` sums the times to the first token of ``first_tokens``
-    requests. ``refusals``: requests that failed for want of KV, as far as they were seen.
+    requests. ``refusals``: requests that failed for want of KV, as far as they were seen. ``multimodal_hits`` of
+    ``multimodal_queries`` images, sounds or films were found in a cache that the engine keeps in host memory.
     """
 
     replica: str
@@ -214,6 +216,42 @@ class ReplicaReading(Struct, frozen=True, kw_only=True):
     prefix_query_tokens: int | None = None
     first_tokens: int | None = None
     first_token_seconds: float | None = None
+    multimodal_queries: int | None = None
+    multimodal_hits: int | None = None
+
+
+class OffloadReading(Struct, frozen=True, kw_only=True):
+    """KV that a replica keeps beside its devices: no part of a pool, and of no device's components.
+
+    ``by``: what keeps it, in the engine's own word. ``replica`` is None where one stands for the whole server. The
+    tokens of a ``state`` are states. Used is what is held or pinned; what may be overwritten counts where the engine
+    counts it.
+    """
+
+    by: str
+    tier: Tier
+    replica: str | None = None
+    kind: PoolKind = "full"
+    used_ratio: float | None = None
+    capacity_bytes: int | None = None
+    used_bytes: int | None = None
+    capacity_tokens: int | None = None
+    used_tokens: int | None = None
+    capacity_blocks: int | None = None
+    used_blocks: int | None = None
+
+
+class AdaptersReading(Struct, frozen=True, kw_only=True):
+    """LoRA adapters of a replica, None: of the whole server. ``slots``: how many one step may use, ``used_slots`` does.
+
+    ``running`` and ``waiting`` name those of requests, where the engine does; the first sixteen of each.
+    """
+
+    replica: str | None = None
+    slots: int | None = None
+    used_slots: int | None = None
+    running: tuple[str, ...] | None = None
+    waiting: tuple[str, ...] | None = None
 
 
 class RankReport(Struct, frozen=True, kw_only=True):
@@ -230,6 +268,8 @@ class ServerReading(Struct, frozen=True, kw_only=True):
     """What a server's endpoints said at one moment. ``arguments`` uses the names of ``agent.memory.arguments``.
 
     ``layers_on_devices``: where the engine keeps others in host memory; the head counts as a layer.
+    ``may_be_released``: it can give memory back on request, does not compute now, and does not tell what it has given.
+    ``loaded_beside``: what it loaded on top of its model and says no bytes of, such as a draft model.
     ``figures_at``: from when its figures are, where the engine renews them more seldom than they are read; None: now,
     or not known, which a note says.
     """
@@ -244,7 +284,11 @@ class ServerReading(Struct, frozen=True, kw_only=True):
     pools: tuple[PoolReading, ...] = ()
     replicas: tuple[ReplicaReading, ...] = ()
     ranks: tuple[RankReport, ...] = ()
+    offload: tuple[OffloadReading, ...] = ()
+    adapters: tuple[AdaptersReading, ...] = ()
     layers_on_devices: int | None = None
+    loaded_beside: tuple[str, ...] = ()
+    may_be_released: bool = False
     arguments: dict[str, int | float | str | bool] = {}
     notes: tuple[str, ...] = ()  # what could not be read, one sentence each
 

@@ -109,12 +109,24 @@ ENGINES: dict[str, Engine] = {
         name="vllm",
         title="vLLM",
         versions="0.6 to 0.33",
-        tells=frozenset({"capacity", "used", "requests", "preemptions", "tokens", "prefix hits", "first token"}),
+        tells=frozenset(
+            {
+                "capacity",
+                "used",
+                "requests",
+                "preemptions",
+                "tokens",
+                "prefix hits",
+                "first token",
+                "KV elsewhere",
+                "adapters",
+            }
+        ),
         limits=(
             "Cached blocks count as available. Also by Ray Serve (`ray_vllm:`, `ray_vllm_`) and in a Dynamo worker."
         ),
         paths=vllm.PATHS,
-        open=plain(vllm.VllmReader),
+        open=vllm.VllmReader,
         rank_of=vllm_rank_of,
         command=vllm_command.COMMAND,
         log=vllm_log.FORMAT,
@@ -124,7 +136,18 @@ ENGINES: dict[str, Engine] = {
         title="SGLang",
         versions="0.4.6 to 0.5.23",
         tells=frozenset(
-            {"capacity", "used", "cached", "requests", "preemptions", "tokens", "prefix hits", "first token"}
+            {
+                "capacity",
+                "used",
+                "cached",
+                "requests",
+                "preemptions",
+                "tokens",
+                "prefix hits",
+                "first token",
+                "KV elsewhere",
+                "adapters",
+            }
         ),
         limits=(
             "Needs `--enable-metrics`; without it only capacity, used and requests (since 0.5.8). Cached since 0.5.12, "
@@ -167,7 +190,7 @@ ENGINES: dict[str, Engine] = {
         name="tensorrt_llm",
         title="TensorRT-LLM (`trtllm-serve`)",
         versions="1.1 to 1.3",
-        tells=frozenset({"capacity", "used", "requests", "tokens", "prefix hits", "first token"}),
+        tells=frozenset({"capacity", "used", "requests", "tokens", "prefix hits", "first token", "KV elsewhere"}),
         limits=(
             "Needs `return_perf_metrics` and `enable_iter_perf_stats`. Renewed when a request ends: what "
             "is older than 10 s is left out. Its `/metrics` drains and is never asked. Before 1.3 only "
@@ -256,7 +279,7 @@ ENGINES: dict[str, Engine] = {
         name="dynamo_trtllm",
         title="TensorRT-LLM in NVIDIA Dynamo",
         versions="0.x to 1.6",
-        tells=frozenset({"capacity", "used", "requests", "tokens", "prefix hits", "first token"}),
+        tells=frozenset({"capacity", "used", "requests", "tokens", "prefix hits", "first token", "KV elsewhere"}),
         limits="Needs `DYN_SYSTEM_PORT`. As TensorRT-LLM.",
         paths=dynamo_trtllm.PATHS,
         open=plain(dynamo_trtllm.DynamoTrtLlmReader),

@@ -6,7 +6,17 @@ from typing import Literal
 from collectors.readings import ServerReading
 
 Told = Literal[
-    "capacity", "used", "cached", "reserved", "requests", "preemptions", "tokens", "prefix hits", "first token"
+    "capacity",
+    "used",
+    "cached",
+    "reserved",
+    "requests",
+    "preemptions",
+    "tokens",
+    "prefix hits",
+    "first token",
+    "KV elsewhere",
+    "adapters",
 ]
 
 TOLD: dict[Told, Callable[[ServerReading], bool]] = {
@@ -19,6 +29,8 @@ TOLD: dict[Told, Callable[[ServerReading], bool]] = {
     "tokens": lambda reading: any(one.generation_tokens is not None for one in reading.replicas),
     "prefix hits": lambda reading: any(one.prefix_hit_tokens is not None for one in reading.replicas),
     "first token": lambda reading: any(one.first_tokens is not None for one in reading.replicas),
+    "KV elsewhere": lambda reading: bool(reading.offload),
+    "adapters": lambda reading: bool(reading.adapters),
 }
 
 

@@ -17,7 +17,7 @@ from agent.watch import ServerFacts, ServerWatch
 from collectors.http_text import Endpoint
 from collectors.model_files import read_engine
 from collectors.nvml.passes import Passes
-from collectors.readings import Fault, ModelFiles, NodeReading, ProcessTree, ServerProcess
+from collectors.readings import Fault, LogReading, ModelFiles, NodeReading, ProcessTree, ServerProcess
 from collectors.registry import ENGINES
 from collectors.run import Outcome, run
 from collectors.simulated.driver import SimulatedDriver
@@ -59,6 +59,8 @@ class Served(Struct, frozen=True, kw_only=True):
     engine_folder: Path | None = None
     flags: dict[str, Any] = {}
     devices: tuple[str, ...] = ()
+    command: dict[str, Any] = {}  # of its command line alone
+    log: LogReading | None = None
 
     def tree(self) -> ProcessTree:
         processes = (ServerProcess(pid=pid, started_at=1.0, title=title) for pid, title in self.titles.items())
@@ -98,7 +100,7 @@ async def _read(board: Board, watch: ServerWatch, server: Served) -> None:
 
     engine = ENGINES[server.engine]
     endpoint = Endpoint(watch.facts.url, paths=engine.paths, deadline_seconds=5, transport=httpx.MockTransport(answer))
-    reader = engine.open(endpoint, clock=lambda: 1.0, flags=server.flags)
+    reader = engine.open(endpoint, clock=lambda: 1.0, flags={**server.flags, **server.command})
     board.took_server(watch, await run("endpoint", server.name, reader.read, deadline_seconds=5, clock=lambda: 1.0))
     hidden = None if server.titles else Fault(reason="no_permission", message="who listens there is hidden")
     board.took_tree(watch, _done(server.tree() if server.titles else None, fault=hidden))
@@ -107,6 +109,8 @@ async def _read(board: Board, watch: ServerWatch, server: Served) -> None:
     elif server.config is not None:
         model = ModelFiles(path="/m", config=server.config, tensor_bytes=server.tensor_bytes, tensor_source="index")
         board.took_model(watch, _done(model))
+    if server.log is not None:
+        board.took_log(watch, _done(server.log))
 
 
 def _done(value: object, *, fault: Fault | None = None) -> Outcome:  # type: ignore[type-arg] # of whatever is given

@@ -34,9 +34,9 @@ class Arguments(Struct, frozen=True, kw_only=True):
 
     Field names are those of ``vramscope budget``; an engine's own flag names are translated by ``from_flags``.
     ``num_gpu_blocks`` is the override, not a result. ``speculative`` is ``none``, or N speculated tokens by the model's
-    own layers (``mtp:N``), by a draft model (``draft:N``), or without layers (``ngram:N``).
-    ``ep``: experts whole on ranks. ``dp_attention``: attention on each data-parallel rank by itself. ``reported`` names
-    the fields an engine reported itself.
+    own layers (``mtp:N``), by a draft model (``draft:N``), or without layers (``ngram:N``). ``ep``: experts whole on
+    ranks. ``dp_attention``: attention on each data-parallel rank by itself. ``cpu_offload_gb``: GiB of a rank's weights
+    that are kept in host memory. ``reported`` names the fields an engine reported itself.
     """
 
     engine: str = "vllm"
@@ -66,8 +66,12 @@ class Arguments(Struct, frozen=True, kw_only=True):
     mamba_cache_dtype: str | None = None
     mamba_ssm_cache_dtype: str | None = None
     disable_hybrid_kv_cache_manager: bool | None = None
+    enable_lora: bool | None = None
     max_loras: int | None = None
     max_lora_rank: int | None = None
+    lora_dtype: str | None = None
+    fully_sharded_loras: bool | None = None
+    cpu_offload_gb: float | None = None
     parallel: int | None = None
     ctx_size: int | None = None
     kv_unified: bool | None = None
@@ -205,6 +209,12 @@ def _ratio(value: object) -> float:
     return number
 
 
+def _gib(value: object) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1 << 20:
+        raise ValueError(f"expected a number of GiB, got {shown(value)}")
+    return float(value)
+
+
 def _text(value: object) -> str:
     if not isinstance(value, str) or not value or len(value) > 100:
         raise ValueError(f"expected text, got {shown(value)}")
@@ -290,8 +300,12 @@ _CONVERTERS: dict[str, Callable[[object], object]] = {
     "mamba_cache_dtype": _state_dtype,
     "mamba_ssm_cache_dtype": _state_dtype,
     "disable_hybrid_kv_cache_manager": _switch,
+    "enable_lora": _switch,
     "max_loras": _count(1, 1 << 20),
     "max_lora_rank": _count(1, 65_536),
+    "lora_dtype": _dtype,
+    "fully_sharded_loras": _switch,
+    "cpu_offload_gb": _gib,
     "parallel": _count(1, 65_536),
     "ctx_size": _TOKENS,
     "kv_unified": _switch,

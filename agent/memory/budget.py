@@ -68,7 +68,10 @@ class ModelFacts(Struct, frozen=True, kw_only=True):
 
 
 class RankBudget(Struct, frozen=True, kw_only=True):
-    """One rank. ``weights_evidence``: computed (checkpoint's tensor bytes) or predicted (config arithmetic)."""
+    """One rank. ``weights_evidence``: computed (checkpoint's tensor bytes) or predicted (config arithmetic).
+
+    ``lora_bytes``: of slots for LoRA adapters, which come on top of the weights; None: not known.
+    """
 
     tp_rank: int
     pp_rank: int
@@ -78,6 +81,12 @@ class RankBudget(Struct, frozen=True, kw_only=True):
     runtime: RuntimeBudget | None
     total_bytes: int | None
     headroom_bytes: int | None
+    lora_bytes: int | None = 0
+
+    @property
+    def loaded_bytes(self) -> int:
+        """Weights and slots for adapters, as far as known."""
+        return (self.weights_bytes or 0) + (self.lora_bytes or 0)
 
 
 class Budget(Struct, frozen=True, kw_only=True):
@@ -132,6 +141,8 @@ def compute(
     weights = _of_engine(model, settings) if model.built else weights
     if draft and drafting:
         weights = _with_draft(weights, _weigh(drafting, draft, settings, (len(drafting.layers),), mtp=False))
+    if arguments.cpu_offload_gb:
+        weights = _in_part_on_host(weights, arguments.cpu_offload_gb)
     stages = _stages(planner, shape, settings, weights, calibration)
     planned = bool(shape.layers) and all(layer.known for layer in shape.layers) and not settings.unknown
     kv = planner.plan(stages, settings, cuda_bytes=cuda_bytes) if planned else [_bounded(shape)] * len(stages)
@@ -233,16 +244,30 @@ def _with_draft(weights: Weights, draft: Weights) -> Weights:
     )
 
 
+def _in_part_on_host(weights: Weights, gib: float) -> Weights:
+    return replace(
+        weights,
+        stages=(None,) * len(weights.stages),
+        unknown=(
+            *weights.unknown,
+            f"weights: {gib:g} GiB of a rank's are kept in host memory, in whole tensors: how much lies on the device "
+            "only the engine's log says",
+        ),
+    )
+
+
 def _stages(
     planner: Planner[Any], shape: ModelShape, settings: Settings, weights: Weights, calibration: Calibration | None
 ) -> list[Stage]:
     stages, start = [], 0
-    for count, held in zip(settings.stages, weights.stages, strict=True):
+    slots = (None,) * len(settings.stages) if settings.lora_bytes is None else settings.lora_bytes
+    for number, (count, held) in enumerate(zip(settings.stages, weights.stages, strict=True)):
         layers = shape.layers[start : start + count]
         start += count
         runtime = planner.runtime(shape.decoder, layers, settings) if shape.decoder else None
         runtime = calibrated(runtime, calibration) if runtime else None
-        stages.append(Stage(layers=layers, weights_bytes=held, runtime=runtime))
+        lora = slots[number] if slots else 0
+        stages.append(Stage(layers=layers, weights_bytes=held, runtime=runtime, lora_bytes=lora))
     return stages
 
 
@@ -256,8 +281,8 @@ def _ranks(
     """All ranks; those of one stage are alike."""
     for pp_rank, (stage, pool) in enumerate(zip(stages, kv, strict=True)):
         total = None
-        if stage.weights_bytes is not None and pool.pool_bytes is not None and stage.runtime is not None:
-            total = stage.weights_bytes + pool.pool_bytes + (pool.state_bytes or 0) + stage.runtime.likely
+        if stage.loaded_bytes is not None and pool.pool_bytes is not None and stage.runtime is not None:
+            total = stage.loaded_bytes + pool.pool_bytes + (pool.state_bytes or 0) + stage.runtime.likely
         for tp_rank in range(settings.tp):
             yield RankBudget(
                 tp_rank=tp_rank,
@@ -268,6 +293,7 @@ def _ranks(
                 runtime=stage.runtime,
                 total_bytes=total,
                 headroom_bytes=_headroom(total, cuda_bytes, stage.runtime),
+                lora_bytes=stage.lora_bytes,
             )
 
 
@@ -329,7 +355,7 @@ def _most_bytes(rank: RankBudget, settings: Settings) -> int:
     """All of it with the runtime at its high bound: a pool that is sized by what is left gives way."""
     pool = (rank.kv.pool_bytes or 0) - (0 if settings.pool_given else _more_if_high(rank))
     runtime = rank.runtime.high if rank.runtime else 0
-    return (rank.weights_bytes or 0) + max(0, pool) + (rank.kv.state_bytes or 0) + runtime
+    return rank.loaded_bytes + max(0, pool) + (rank.kv.state_bytes or 0) + runtime
 
 
 def _more_if_high(rank: RankBudget) -> int:
@@ -338,7 +364,7 @@ def _more_if_high(rank: RankBudget) -> int:
 
 def _least_bytes(rank: RankBudget) -> int:
     return (
-        (rank.weights_bytes or 0)
+        rank.loaded_bytes
         + (rank.kv.pool_bytes or 0)
         + (rank.kv.state_bytes or 0)
         + (rank.runtime.low if rank.runtime else 0)
@@ -346,11 +372,19 @@ def _least_bytes(rank: RankBudget) -> int:
 
 
 def _unknown(planned: bool, ranks: Sequence[RankBudget], cuda_bytes: int | None, pool: str | None) -> Iterator[str]:
+    if ranks[0].lora_bytes is None:
+        yield "LoRA: which of this model's modules take adapters is not known here, so neither are their bytes"
     if planned and pool is not None:
         yield f"size of the KV pool: {pool}"
     elif planned and ranks[0].kv.blocks is None:
-        missing = "the device's memory is" if cuda_bytes is None else "the weights' bytes are"
+        missing = _missing(ranks, cuda_bytes)
         yield f"size of the KV pool: {missing} not known"
+
+
+def _missing(ranks: Sequence[RankBudget], cuda_bytes: int | None) -> str:
+    if cuda_bytes is None:
+        return "the device's memory is"
+    return "the bytes of adapters are" if ranks[0].lora_bytes is None else "the weights' bytes are"
 
 
 def _warnings(ranks: Sequence[RankBudget], device: Device, settings: Settings, cuda_bytes: int | None) -> Iterator[str]:

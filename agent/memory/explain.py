@@ -17,6 +17,7 @@ def explain(
 ) -> Iterator[Term]:
     """All terms that are known, in the order they build on each other; ``planned`` are those of the engine."""
     yield from _weights(weights, settings)
+    yield from _adapters(stage, settings)
     yield from _runtime(stage.runtime)
     yield from planned
     yield from _headroom(stage, kv, cuda_bytes)
@@ -45,6 +46,17 @@ def _weights(weights: Weights, settings: Settings) -> Iterator[Term]:
     )
 
 
+def _adapters(stage: Stage, settings: Settings) -> Iterator[Term]:
+    if stage.lora_bytes:
+        slots, rank = settings.resolved["max_loras"].value, settings.resolved["max_lora_rank"].value
+        yield Term(
+            name="lora",
+            value=stage.lora_bytes,
+            formula=f"{slots} slots of rank {rank}: rank x (outputs + inputs) of each layer that takes adapters",
+            source="vLLM 0.32 lora/layers",
+        )
+
+
 def _runtime(runtime: RuntimeBudget | None) -> Iterator[Term]:
     if runtime is None:
         return
@@ -59,9 +71,10 @@ def _runtime(runtime: RuntimeBudget | None) -> Iterator[Term]:
 
 
 def _headroom(stage: Stage, kv: KvBudget, cuda_bytes: int | None) -> Iterator[Term]:
-    if stage.weights_bytes is None or stage.runtime is None or kv.pool_bytes is None or cuda_bytes is None:
+    loaded = stage.loaded_bytes
+    if loaded is None or stage.runtime is None or kv.pool_bytes is None or cuda_bytes is None:
         return
-    parts = (stage.weights_bytes, kv.pool_bytes, stage.runtime.likely)
+    parts = (loaded, kv.pool_bytes, stage.runtime.likely)
     yield Term(
         name="headroom_bytes",
         value=cuda_bytes - sum(parts) + stage.runtime.activations.likely,

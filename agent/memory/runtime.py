@@ -73,6 +73,20 @@ class RuntimeBudget(Struct, frozen=True, kw_only=True):
         return tuple(part for name, part in zip(PARTS, self.parts, strict=True) if name not in self.outside)
 
 
+def with_adapters(runtime: RuntimeBudget, lora_bytes: int) -> RuntimeBudget:
+    """The runtime of a process whose slots for adapters are not told apart from it."""
+    if not lora_bytes:
+        return runtime
+    part = runtime.context
+    more = Range(
+        low=part.low + lora_bytes,
+        likely=part.likely + lora_bytes,
+        high=part.high + lora_bytes,
+        source=f"{part.source}, and slots for LoRA adapters",
+    )
+    return replace(runtime, context=more)
+
+
 class Calibration(Struct, frozen=True, kw_only=True):
     """Bytes of a rank that were measured or reported where the same model ran like this; None: not known.
 

@@ -1,5 +1,6 @@
 // One inference server: what runs, its state, its requests and KV pools, and how it was found and started.
 
+import { beside } from "./beside.js";
 import { h } from "./dom.js";
 import { known, lines } from "./evidence.js";
 import { fold } from "./folds.js";
@@ -56,6 +57,7 @@ function serverBody(server, view) {
     wrong(server, view).map((text) => h("p", { class: "call" }, prose(text))),
     ["serving", "sleeping"].includes(server.state) && load(server),
     pools(server, view.history),
+    beside(server),
     upgrade(server),
     notes(server.notes),
     origin(server),

@@ -14,7 +14,7 @@ from collectors.renewal import Renewal, is_fresh
 from collectors.series import Series
 from collectors.tensorrt_llm.names import ENDED
 from collectors.tensorrt_llm.names import NAMES as ENGINE_NAMES
-from collectors.tensorrt_llm.page import NO_POOL, OLD, figures_of, model_of, pool_of, replica_of
+from collectors.tensorrt_llm.page import NO_POOL, OLD, figures_of, model_of, offload_of, pool_of, replica_of
 
 METRICS = "/metrics"
 PATHS = frozenset({METRICS})
@@ -68,5 +68,6 @@ class DynamoTrtLlmReader:
             model=model_of(facts) or facts.label("model"),
             pools=(pool,) if pool else (),
             replicas=(replica_of(facts, fresh=fresh),),
+            offload=offload_of(facts, fresh=fresh),
             notes=(*facts.notes, *((() if fresh else (OLD,)) if pool else (NO_POOL,))),
         )

@@ -36,8 +36,13 @@ class Defaults(Struct, frozen=True, kw_only=True):
     n_ctx: int | None = None
 
 
+class Modalities(Struct, frozen=True, kw_only=True):
+    vision: bool = False
+    audio: bool = False
+
+
 class Props(Struct, frozen=True, kw_only=True):
-    """``role`` is ``router`` for a server that only starts others."""
+    """``role`` is ``router`` for a server that only starts others. ``modalities`` but text need a projector."""
 
     build_info: str | None = None
     total_slots: int | None = None
@@ -45,6 +50,7 @@ class Props(Struct, frozen=True, kw_only=True):
     model_alias: str | None = None
     default_generation_settings: Defaults = Defaults()
     is_sleeping: bool = False
+    modalities: Modalities = Modalities()
     role: str | None = None
 
 
@@ -53,6 +59,7 @@ class Slot(Struct, frozen=True, kw_only=True):
 
     n_ctx: int | None = None
     is_processing: bool = False
+    speculative: bool = False
     id_task: int | None = None
     n_prompt_tokens: int | None = None
 

@@ -31,6 +31,8 @@ FLAGS = FlagTable(
         "swa-full": "switch",
         "gpu-layers": "text",
         "sleep-idle-seconds": "whole",
+        "lora": "text",
+        "lora-scaled": "text",
     },
     aliases={
         "m": "model",

@@ -5,7 +5,7 @@ falling asleep. So a sleeping server is only asked for its properties, and one t
 (``--sleep-idle-seconds``) is left alone, once it idles, for longer than it takes to.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 from msgspec.structs import replace
@@ -85,8 +85,13 @@ class LlamaCppReader:
         reading = self._reading(
             at, props, "serving", notes=_notes(slots, counters, pool is not None and pool.blocks is None)
         )
-        layers = _layers_on_devices(self._flags)
-        return replace(reading, pools=(pool,) if pool else (), replicas=(replica,), layers_on_devices=layers)
+        return replace(
+            reading,
+            pools=(pool,) if pool else (),
+            replicas=(replica,),
+            layers_on_devices=_layers_on_devices(self._flags),
+            loaded_beside=tuple(_beside(props, slots or (), self._flags or {})),
+        )
 
     def _reading(
         self, at: float, props: Props, state: Literal["serving", "sleeping"], *, notes: tuple[str, ...] = ()
@@ -138,6 +143,15 @@ class LlamaCppReader:
 def _layers_on_devices(flags: Flags | None) -> int | None:
     given = str((flags or {}).get("gpu-layers", ""))
     return int(given[:9]) if given.isascii() and given.isdigit() else None
+
+
+def _beside(props: Props, slots: Sequence[Slot], flags: Flags) -> Iterator[str]:
+    if any(slot.speculative for slot in slots):
+        yield "a model that speculates"
+    if props.modalities.vision or props.modalities.audio:
+        yield "a projector of images or sound"
+    if flags.keys() & {"lora", "lora-scaled"}:
+        yield "LoRA adapters"
 
 
 def _version(build: str | None) -> str | None:

@@ -70,6 +70,8 @@ def _reading(at: float, facts: Facts) -> ServerReading:
         model=facts.label("model_name"),
         pools=tuple(PoolReading(replica=name, used_ratio=ratio) for name, ratio in ratios.items() if ratio is not None),
         replicas=tuple(_replica(facts, replica) for replica in facts.replicas),
+        # It can sleep without being started so; its page does not tell.
+        may_be_released=all(facts.count(name, fact) == 0 for name in facts.replicas for fact in ("running", "waiting")),
         arguments=_arguments(facts),
         notes=(*facts.notes, _EVERY),
     )

@@ -46,6 +46,7 @@ FLAGS = FlagTable(
         "disable-cuda-graph": "switch",
         "disable-radix-cache": "switch",
         "speculative-algorithm": "text",
+        "cpu-offload-gb": "number",
     },
     aliases={
         "model": "model-path",

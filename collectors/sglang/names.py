@@ -28,6 +28,12 @@ Field = Literal[
     "retracted",
     "weights_gib",
     "pool_gib",
+    "host_used",
+    "host_capacity",
+    "host_states_used",
+    "host_states",
+    "adapters_used",
+    "adapters",
 ]
 
 # Gauges and counters of a scheduler: one of each rank that reports.
@@ -52,6 +58,12 @@ NAMES: dict[Field, tuple[str, ...]] = {
     "retracted": ("num_retracted_requests_total", "total_retracted_reqs"),
     "weights_gib": ("weight_memory_usage_gb",),
     "pool_gib": ("kv_cache_memory_usage_gb",),
+    "host_used": ("hicache_host_used_tokens",),
+    "host_capacity": ("hicache_host_total_tokens",),
+    "host_states_used": ("hicache_host_mamba_used_states",),
+    "host_states": ("hicache_host_mamba_total_states",),
+    "adapters_used": ("lora_pool_slots_used",),
+    "adapters": ("lora_pool_slots_total",),
 }
 
 RequestField = Literal["prompt_tokens", "generation_tokens", "cached_tokens", "first_tokens", "first_token_seconds"]

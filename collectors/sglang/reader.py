@@ -5,7 +5,7 @@ generates a token, and none of the GETs that change state. ``/server_info`` goes
 is asked for so seldom; up to 0.5.7 it has another name.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from msgspec import Struct, json
@@ -14,6 +14,7 @@ from collectors.errors import CollectorError, Unreadable
 from collectors.facts import DEADLINE_SECONDS, FACTS_SECONDS, Seldom
 from collectors.http_text import Endpoint
 from collectors.readings import RankReport, ReplicaReading, ServerReading
+from collectors.sglang.beside import adapters_of, offload_of, speculative
 from collectors.sglang.loads import parse_loads
 from collectors.sglang.names import Field
 from collectors.sglang.page import Page, parse_page
@@ -43,14 +44,19 @@ _ARGUMENTS = {
     "swa_full_tokens_ratio": "swa_full_tokens_ratio",
     "mamba_full_memory_ratio": "mamba_full_memory_ratio",
     "disable_cuda_graph": "enforce_eager",
+    "cpu_offload_gb": "cpu_offload_gb",
 }
 
 
 class Info(Struct, frozen=True, kw_only=True):
-    """What changes only with a restart; of ``/server_info`` nothing else is kept, for it holds keys."""
+    """What changes only with a restart; of ``/server_info`` nothing else is kept, for it holds keys.
+
+    ``may_release``: it was started so that it can release memory on request.
+    """
 
     version: str | None = None
     capacity_tokens: int | None = None
+    may_release: bool = False
     arguments: dict[str, int | float | str | bool] = {}
 
 
@@ -120,6 +126,7 @@ def _info(text: str) -> Info:
     return Info(
         version=_text(info.get("version")),
         capacity_tokens=_whole(info.get("max_total_num_tokens")),
+        may_release=info.get("enable_memory_saver") is True,
         arguments=_arguments(info),
     )
 
@@ -128,7 +135,9 @@ def _arguments(info: dict[str, Any]) -> dict[str, int | float | str | bool]:
     found = {name: info[key] for key, name in _ARGUMENTS.items() if isinstance(info.get(key), int | float | str)}
     if isinstance(info.get("disable_radix_cache"), bool):
         found["prefix_caching"] = not info["disable_radix_cache"]
-    sizes = ("tp", "pp", "dp", "max_num_batched_tokens")
+    if (kind := speculative(info)) is not None:
+        found["speculative"] = kind
+    sizes = ("tp", "pp", "dp", "max_num_batched_tokens", "cpu_offload_gb")
     return {name: value for name, value in found.items() if name not in sizes or value > 0}
 
 
@@ -160,9 +169,21 @@ def reading_of(page: Page, at: float, *, info: Info = Info(), notes: tuple[str, 
         pools=pools,
         replicas=replicas,
         ranks=tuple(_rank(page, replica) for replica in page.replicas),
+        offload=offload_of(page),
+        adapters=adapters_of(page),
+        loaded_beside=tuple(_beside(page, info)),
+        may_be_released=info.may_release and idle,
         arguments=arguments,
         notes=(*notes, *page.notes, *still),
     )
+
+
+def _beside(page: Page, info: Info) -> Iterator[str]:
+    """Its figures of weights and pool are those of the model that it serves."""
+    if str(info.arguments.get("speculative")).startswith(("mtp", "draft")):
+        yield "a model that speculates, and its KV"
+    if adapters_of(page):
+        yield "slots of LoRA adapters"
 
 
 def _replica(page: Page, replica: str) -> ReplicaReading:

@@ -12,6 +12,7 @@ NAMES: Names = {
     "free_blocks": ("trtllm_kv_cache_free_blocks",),
     "used_blocks": ("trtllm_kv_cache_used_blocks",),
     "block_size": ("trtllm_kv_cache_tokens_per_block",),
+    "host_ratio": ("trtllm_kv_cache_host_utilization",),
     "running": ("trtllm_num_requests_running",),
     "waiting": ("trtllm_num_requests_waiting",),
     "prompt_tokens": ("trtllm_prompt_tokens_total",),

@@ -5,7 +5,7 @@ blocks, requests) is shown only while it is fresh; sizes and counters always. Of
 ``pid``, the highest counts. One page is of one executor: its replica is 0.
 """
 
-from collectors.readings import PoolReading, ReplicaReading
+from collectors.readings import OffloadReading, PoolReading, ReplicaReading
 from collectors.series import Facts, Series
 from collectors.tensorrt_llm.names import ENDED, NAMES
 
@@ -39,6 +39,14 @@ def pool_of(facts: Facts, *, fresh: bool, replica: str = REPLICA) -> PoolReading
         used_blocks=used,
         block_size_tokens=size or None,
     )
+
+
+def offload_of(facts: Facts, *, fresh: bool, replica: str = REPLICA) -> tuple[OffloadReading, ...]:
+    """The secondary pool in host memory. One that is empty can't be told from one that does not exist."""
+    ratio = facts.ratio(replica, "host_ratio") if fresh else None
+    if not ratio:
+        return ()
+    return (OffloadReading(replica=replica, by="secondary blocks", tier="host", used_ratio=ratio),)
 
 
 def replica_of(facts: Facts, *, fresh: bool) -> ReplicaReading:

@@ -15,7 +15,7 @@ from collectors.http_text import Endpoint
 from collectors.readings import ServerReading
 from collectors.renewal import Renewal, is_fresh
 from collectors.series import Facts
-from collectors.tensorrt_llm.page import NO_POOL, OLD, SERIES, figures_of, model_of, pool_of, replica_of
+from collectors.tensorrt_llm.page import NO_POOL, OLD, SERIES, figures_of, model_of, offload_of, pool_of, replica_of
 
 METRICS, VERSION = "/prometheus/metrics", "/version"
 PATHS = frozenset({METRICS, VERSION})
@@ -78,5 +78,6 @@ def reading_of(
         model=model_of(facts),
         pools=(pool,) if pool else (),
         replicas=(replica_of(facts, fresh=fresh),),
+        offload=offload_of(facts, fresh=fresh),
         notes=(*notes, *facts.notes, *(() if pool else (NO_POOL,)), *(() if fresh or not pool else (OLD,))),
     )

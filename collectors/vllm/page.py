@@ -7,10 +7,26 @@ from msgspec import Struct
 
 from collectors.errors import Unreadable
 from collectors.exposition import Labels, Sample, Wanted, possible
-from collectors.vllm.names import CACHE_CONFIG, NAMES, PREFIXES, PROCESS_START, SLEEP_STATE, V0_ONLY, Field
+from collectors.readings import AdaptersReading, OffloadReading
+from collectors.vllm.beside import adapters_of, lmcache_of, offload_of
+from collectors.vllm.names import (
+    ADAPTERS,
+    CACHE_CONFIG,
+    LMCACHE,
+    NAMES,
+    OFFLOAD_CONFIG,
+    PREFIXES,
+    PROCESS_START,
+    SIMPLE_OFFLOAD_CONFIG,
+    SLEEP_STATE,
+    V0_ONLY,
+    Field,
+)
 
-_BARE_NAMES = {name for names in NAMES.values() for name in names} | {CACHE_CONFIG, SLEEP_STATE, V0_ONLY}
-FULL_NAMES = {prefix + name: name for prefix in PREFIXES for name in _BARE_NAMES} | {PROCESS_START: PROCESS_START}
+_INFO = {ADAPTERS, CACHE_CONFIG, OFFLOAD_CONFIG, SIMPLE_OFFLOAD_CONFIG, SLEEP_STATE, V0_ONLY}
+_BARE_NAMES = {name for names in NAMES.values() for name in names} | _INFO
+_OF_THE_SERVER = {name: name for name in (PROCESS_START, *LMCACHE)}  # without a replica
+FULL_NAMES = {prefix + name: name for prefix in PREFIXES for name in _BARE_NAMES} | _OF_THE_SERVER
 _WANTED = Wanted(FULL_NAMES)
 _UNKNOWN = frozenset({"", "None", "0"})
 MAX_REPLICAS = 512
@@ -25,7 +41,7 @@ class Page(Struct, frozen=True, kw_only=True):
 
     ``cache_config`` holds the labels of ``cache_config_info`` by replica, ``disputed`` the names of those that two
     samples of one replica disagree about (they are left out), ``contested`` whether two disagree about its usage,
-    ``notes`` which values can't be.
+    ``notes`` which values can't be. ``paused``: the scheduler stands still, and the KV pool may have been released.
     ``v0``: a page of the engine before V1.
     """
 
@@ -36,6 +52,9 @@ class Page(Struct, frozen=True, kw_only=True):
     disputed: frozenset[str]
     contested: bool
     sleep: Sleep | None
+    paused: bool
+    offload: tuple[OffloadReading, ...]
+    adapters: tuple[AdaptersReading, ...]
     v0: bool
     started_at: float | None
     notes: tuple[str, ...]
@@ -50,7 +69,7 @@ def parse_page(text: str, *, source: str) -> Page:
         Unreadable: cut off, a needed line that is malformed, or far more of them, or of replicas, than there can be.
     """
     samples = _WANTED.samples(text, source=source)
-    served = [sample.labels for sample in samples if sample.name != PROCESS_START]
+    served = [sample.labels for sample in samples if FULL_NAMES[sample.name] not in (ADAPTERS, *_OF_THE_SERVER)]
     replica = _naming(served)
     by_name: dict[str, list[Sample]] = {}
     kept, notes = possible(samples)
@@ -62,6 +81,9 @@ def parse_page(text: str, *, source: str) -> Page:
         raise Unreadable("too_large", f"{source} names {len(replicas)} replicas; expected at most {MAX_REPLICAS}")
     values: dict[Field, Values] = {field: _values(by_name, names, replica) for field, names in NAMES.items()}
     cache_config, disputed = _agreed(by_name.get(CACHE_CONFIG, ()), replica)
+    native, _ = _agreed(by_name.get(OFFLOAD_CONFIG, ()), replica)
+    simple, _ = _agreed(by_name.get(SIMPLE_OFFLOAD_CONFIG, ()), replica)
+    states = by_name.get(SLEEP_STATE, ())
     starts = [sample.value for sample in by_name.get(PROCESS_START, ())] or values["created_at"].values()
     return Page(
         models=tuple(dict.fromkeys(labels["model_name"] for labels in served if labels.get("model_name"))),
@@ -70,7 +92,15 @@ def parse_page(text: str, *, source: str) -> Page:
         cache_config=cache_config,
         disputed=disputed,
         contested=_contested(by_name, replica),
-        sleep=_sleep(by_name.get(SLEEP_STATE, ())),
+        sleep=_sleep(states),
+        paused=_sleep(states) is None and any(_is_awake(one) and not one.value for one in states),
+        offload=tuple(
+            one
+            for name in replicas
+            for one in offload_of(name, values, cache_config.get(name, {}), native.get(name, {}), simple.get(name, {}))
+        )
+        + lmcache_of([sample for name in LMCACHE for sample in by_name.get(name, ())]),
+        adapters=adapters_of(by_name.get(ADAPTERS, ())),
         v0=V0_ONLY in by_name,
         started_at=min(starts, default=None),
         notes=notes,
@@ -137,8 +167,15 @@ def _agreed(samples: Sequence[Sample], replica: Callable[[Labels], str]) -> tupl
     return without, frozenset(disputed)
 
 
+def _is_awake(sample: Sample) -> bool:
+    return sample.labels.get("sleep_state") == "awake"
+
+
 def _sleep(samples: Sequence[Sample]) -> Sleep | None:
-    """The deepest sleep of any replica; a pause of the scheduler (level 0) frees no memory and is none."""
+    """The deepest sleep of any replica; a pause of the scheduler is none.
+
+    vLLM says so until all is awake again: of one that is woken in part it does not tell which.
+    """
     on = {sample.labels.get("sleep_state") for sample in samples if sample.value == 1}
     levels: tuple[Sleep, ...] = ("discard_all", "weights_offloaded")
     return next((level for level in levels if level in on), None)

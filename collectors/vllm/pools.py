@@ -35,6 +35,7 @@ def arguments_of(page: Page) -> Arguments:
         "gpu_memory_utilization": _ratio(labels.get("gpu_memory_utilization")),
         "num_gpu_blocks": _count(labels.get("num_gpu_blocks_override")),
         "kv_cache_memory_bytes": _count(labels.get("kv_cache_memory_bytes")),
+        "cpu_offload_gb": _amount(labels.get("cpu_offload_gb")),  # until 0.17
         "dp": _size(page),
     }
     return {name: value for name, value in found.items() if value is not None}
@@ -158,11 +159,16 @@ def _count(text: str | None, most: int = 10**18) -> int | None:
 
 
 def _ratio(text: str | None) -> float | None:
+    value = _amount(text)
+    return value if value is not None and value <= 1 else None
+
+
+def _amount(text: str | None) -> float | None:
     try:
         value = float(text or "")
     except ValueError:
         return None
-    return value if math.isfinite(value) and 0 < value <= 1 else None
+    return value if math.isfinite(value) and value > 0 else None
 
 
 def _text(text: str | None) -> str | None:

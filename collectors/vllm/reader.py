@@ -2,11 +2,12 @@
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 from msgspec.json import Decoder
 
+from collectors.discovery.command import Value
 from collectors.errors import CollectorError, Unreadable
 from collectors.facts import DEADLINE_SECONDS, Seldom
 from collectors.http_text import Endpoint
@@ -21,9 +22,14 @@ FACTS_SECONDS = 60.0
 RETRY_SECONDS = 10.0
 
 _ASLEEP: dict[Sleep, str] = {
-    "weights_offloaded": "asleep at level 1: the weights are in host memory, the KV pool is given up",
-    "discard_all": "asleep at level 2: weights and KV pool are given up",
+    "weights_offloaded": "asleep at level 1: the weights are in host memory, the KV pool is given up; vLLM does not "
+    "tell what is back already while it is woken in part",
+    "discard_all": "asleep at level 2: weights and KV pool are given up; vLLM does not tell what is back already while "
+    "it is woken in part",
 }
+_PAUSED = (
+    "its scheduler is paused, which by itself frees no memory: vLLM does not tell whether the KV pool was released, too"
+)
 
 
 class _Version(Struct, frozen=True):
@@ -51,10 +57,12 @@ class VllmReader:
         endpoint: Endpoint,
         *,
         clock: Callable[[], float],
+        flags: Mapping[str, Value] | None = None,
         fact_deadline_seconds: float = DEADLINE_SECONDS,
     ) -> None:
         self._endpoint = endpoint
         self._clock = clock
+        self._may_sleep = (flags or {}).get("enable-sleep-mode") is True
         pace = {
             "every_seconds": FACTS_SECONDS,
             "retry_seconds": RETRY_SECONDS,
@@ -97,6 +105,7 @@ class VllmReader:
             base=next((model for model in known if model.parent is None), None),
             notes=tuple(str(fact) for fact in (version, models) if isinstance(fact, CollectorError)),
             doubts=self._doubts.about(page, at),
+            may_sleep=self._may_sleep,
         )
 
     def _lost(self) -> None:
@@ -112,8 +121,12 @@ def reading_of(
     base: Model | None = None,
     notes: tuple[str, ...] = (),
     doubts: tuple[str, ...] = (),
+    may_sleep: bool = False,
 ) -> ServerReading:
-    """What a page says of a server; ``base`` is the model without adapters, ``notes`` say what is not known of it."""
+    """What a page says of a server; ``base`` is the model without adapters, ``notes`` say what is not known of it.
+
+    ``may_sleep``: it was started so that it can.
+    """
     arguments: Arguments = arguments_of(page)
     if base is not None and base.max_model_len is not None and base.max_model_len > 0:
         arguments["max_model_len"] = base.max_model_len
@@ -127,6 +140,9 @@ def reading_of(
         started_at=page.started_at,
         pools=() if page.sleep else pools_of(page),
         replicas=tuple(_replica(page, replica, version) for replica in page.replicas),
+        offload=page.offload,
+        adapters=page.adapters,
+        may_be_released=page.paused or (may_sleep and not page.sleep and not any(page.values["running"].values())),
         arguments=arguments,
         notes=(*notes, *_notes(page), *doubts),
     )
@@ -137,7 +153,7 @@ def _notes(page: Page) -> tuple[str, ...]:
         return ("no vllm: series, so pools and requests are not known; start vLLM without --disable-log-stats",)
     if page.sleep:
         return (_ASLEEP[page.sleep],)
-    return notes_of(page)
+    return (*notes_of(page), *((_PAUSED,) if page.paused else ()))
 
 
 def _replica(page: Page, replica: str, version: str | None) -> ReplicaReading:
@@ -160,6 +176,8 @@ def _replica(page: Page, replica: str, version: str | None) -> ReplicaReading:
         prefix_query_tokens=queries,
         first_tokens=count("first_tokens"),
         first_token_seconds=page.values["first_token_seconds"].get(replica),
+        multimodal_queries=count("multimodal_queries"),
+        multimodal_hits=count("multimodal_hits"),
     )
 
 

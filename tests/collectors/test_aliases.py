@@ -12,6 +12,7 @@ from collectors.sglang.page import FULL_NAMES as SGLANG
 from collectors.tensorrt_llm.page import SERIES as TENSORRT_LLM
 from collectors.tgi import reader as tgi
 from collectors.triton.reader import SERIES as TRITON
+from collectors.vllm.names import LMCACHE
 from collectors.vllm.names import PREFIXES as VLLM_PREFIXES
 from tests.collectors.replay import FIXTURES
 
@@ -25,7 +26,7 @@ READ: dict[str, Collection[str]] = {
     "lmdeploy": lmdeploy.SERIES.full_names,
     "dynamo": [name for names in DYNAMO.values() for name in names],
     "vllm-ray": [f"{prefix}<name>" for prefix in VLLM_PREFIXES],
-    "lmcache": (),
+    "lmcache": LMCACHE,
     "mooncake": (),
 }
 
@@ -44,8 +45,8 @@ IGNORED: dict[str, dict[str, str]] = {
         "sglang:num_aborted_requests_total": "for any reason",
         "sglang:evicted_tokens_total": "up to 0.5.20 summed over tensor ranks",
         "sglang:eviction_duration_seconds": "latency",
-        "sglang:load_back_*": "host tier",
-        "sglang:hicache_*": "host tier",
+        "sglang:load_back_*": "traffic from the host tier",
+        "sglang:hicache_*": "traffic to the host tier; what it holds is read",
         "sglang:prefetched_tokens_total": "storage tier",
         "sglang:backuped_tokens_total": "storage tier",
         "sglang:cache_hit_rate": "of one batch; the counters say it better",
@@ -69,7 +70,7 @@ IGNORED: dict[str, dict[str, str]] = {
         "sglang:kv_transfer_*": "transfer",
         "sglang:streaming_session_held_tokens": "what is neither used, cached nor free",
         "sglang:num_streaming_sessions": "says nothing about memory",
-        "sglang:lora_pool_*": "slots, whose bytes are not told",
+        "sglang:lora_pool_utilization": "a ratio of counts that are read",
         "sglang:is_cuda_graph": "of one batch",
         "sglang:startup_time_seconds": "latency",
         "sglang:engine_startup_time": "latency",
@@ -105,7 +106,6 @@ IGNORED: dict[str, dict[str, str]] = {
         "trtllm_e2e_request_latency_seconds": "latency",
         "trtllm_time_per_output_token_seconds": "latency",
         "trtllm_iteration_latency_seconds": "latency",
-        "trtllm_kv_cache_host_utilization": "host tier",
         "trtllm_kv_cache_hit_rate": "cumulative from the warm-up on; the counters say it better",
         "trtllm_kv_cache_iter_*": "of one iteration",
         "trtllm_kv_cache_reused_blocks_total": "in blocks; tokens are read",
@@ -182,7 +182,7 @@ IGNORED: dict[str, dict[str, str]] = {
         "kvbm_*": "transfer between tiers",
     },
     "vllm-ray": {},
-    "lmcache": {"lmcache:*": "host and remote tiers"},
+    "lmcache": {"lmcache:*": "traffic and hits of its tiers; what they hold is read"},
     "mooncake": {"master_*": "a store outside the engine", "segment_*": "a store outside the engine"},
 }
 

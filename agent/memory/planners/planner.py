@@ -43,6 +43,8 @@ class Settings(Struct, frozen=True, kw_only=True):
         ep: experts whole on ranks.
         resolved: the values with their sources, for the record.
         refused: why the engine would not start like this; each is a warning too.
+        lora_bytes: of the slots for LoRA adapters on one rank of each stage, allocated with the model; empty: there are
+            none, None: not known.
         unknown: why no KV can be planned; ``plan`` is not called then.
     """
 
@@ -56,6 +58,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     max_model_len: int
     resolved: dict[str, Resolved]
     ep: bool = False
+    lora_bytes: tuple[int, ...] | None = ()
     refused: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
@@ -92,6 +95,14 @@ class Stage(Struct, frozen=True, kw_only=True):
     layers: tuple[Layer, ...]
     weights_bytes: int | None
     runtime: RuntimeBudget | None
+    lora_bytes: int | None = 0
+
+    @property
+    def loaded_bytes(self) -> int | None:
+        """What the engine counts as the model."""
+        if self.weights_bytes is None or self.lora_bytes is None:
+            return None
+        return self.weights_bytes + self.lora_bytes
 
 
 S = TypeVar("S", bound=Settings)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from agent.snapshot import Collector, Device, GpuHealth, Reload, Server, Snapshot
-from collectors.readings import HostMemory, ServerState
+from collectors.readings import AdaptersReading, HostMemory, OffloadReading, ServerState
 from tests.agent.web import sample
 from tests.agent.web.sample import H200_BYTES, MIB, START, Parts, collector, device, line, pool, server
 
@@ -89,6 +89,35 @@ def sleeping(tick: int) -> Snapshot:
         "chat", "Qwen/Qwen3-32B", (), running=0, waiting=0, preemptions=0, state="sleeping", gpus={"0": "GPU-0"}
     )
     return node(tick, devices=(_gpu(parts, headroom=0.97),), servers=(asleep,))
+
+
+def beside(tick: int) -> Snapshot:
+    """A server with much beside its pool: KV elsewhere, adapters, a cache of images."""
+    kv = pool(8_000, 32_000, growth=None)
+    one = server(
+        "chat", "Qwen/Qwen3-32B", (kv,), running=2, waiting=1, preemptions=0, state="serving", gpus={"0": "GPU-0"}
+    )
+    one = replace(
+        one,
+        replicas=tuple(replace(replica, multimodal_queries=40, multimodal_hits=30) for replica in one.replicas),
+        offload=(
+            OffloadReading(
+                replica="0",
+                by="HiCache",
+                tier="host",
+                used_ratio=0.75,
+                capacity_tokens=8_000,
+                used_tokens=6_000,
+            ),
+            OffloadReading(by="LMCache", tier="disk", used_bytes=8 * 1024 * MIB),
+        ),
+        adapters=(AdaptersReading(slots=4, running=("chat", "sql"), waiting=("code",)),),
+    )
+    parts: Parts = {
+        ("reserved", ""): (617 * MIB, None, "measured"),
+        ("runtime", "chat"): (31_000 * MIB, None, "measured"),
+    }
+    return node(tick, devices=(_gpu(parts, headroom=None),), servers=(one,))
 
 
 def lost(tick: int) -> Snapshot:

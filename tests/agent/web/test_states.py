@@ -13,6 +13,7 @@ ALL = (
     states.mig,
     states.loading,
     states.sleeping,
+    states.beside,
     states.lost,
     states.unified,
     states.unknown_architecture,
@@ -52,6 +53,16 @@ def test_memory_of_a_loading_server_is_its_runtime(show: Open) -> None:
     assert "Until it answers, all that its processes hold is shown as its runtime: 30.27 GiB." in said
     assert "how it was found: 0 arguments, 2 pids" in said
     assert "running" not in said
+
+
+def test_what_is_beside_the_pool_is_named(show: Open) -> None:
+    """KV elsewhere by its tier, adapters by name, and no part of a bar."""
+    said = text(show, states.beside, "[data-server-card=chat] [data-beside]")
+
+    assert "KV in host memory HiCache, 6,000 tokens of 8,000 tokens, 75.0 % used" in said
+    assert "KV on disk LMCache, 8.00 GiB" in said
+    assert "LoRA adapters 4 at once; running chat, sql; waiting code" in said
+    assert "multimodal cache in host memory 30 of 40 items found" in said
 
 
 def test_a_sleeping_server_says_what_it_still_holds(show: Open) -> None:

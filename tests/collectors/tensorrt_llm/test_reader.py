@@ -3,7 +3,7 @@
 import pytest
 
 from collectors.errors import CollectorError
-from collectors.readings import PoolReading, ReplicaReading
+from collectors.readings import OffloadReading, PoolReading, ReplicaReading
 from collectors.tensorrt_llm.reader import PATHS
 from tests.collectors.reading import Answers, page, read_in_turn, read_once
 from tests.collectors.replay import redirect, reply
@@ -73,6 +73,16 @@ def test_during_one_long_answer_nothing_old_is_shown_as_new() -> None:
     assert readings[-1].pools == (POOL,)
     assert readings[-1].replicas[0].generation_tokens == 1600
     assert "renews them only then" in readings[-1].notes[0]
+
+
+def test_the_secondary_pool_in_host_memory_is_named_while_its_figure_is_fresh() -> None:
+    """An empty one can't be told from none, so it is not named; the pool on the device is what it was."""
+    later = server_of("1.3/metrics_host.txt")
+    (empty, full, old), _ = read_in_turn("tensorrt_llm", [(1000.0, NEXT), (1001.0, later), (1100.0, later)])
+
+    assert (empty.offload, old.offload) == ((), ())
+    assert full.offload == (OffloadReading(replica="0", by="secondary blocks", tier="host", used_ratio=0.625),)
+    assert full.pools[0].used_tokens == 12800
 
 
 def test_figures_of_an_unknown_age_are_not_fresh() -> None:

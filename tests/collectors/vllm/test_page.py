@@ -8,7 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectors.errors import CollectorError, Unreadable
-from collectors.vllm.names import CACHE_CONFIG, NAMES, SLEEP_STATE, V0_ONLY
+from collectors.vllm.names import (
+    ADAPTERS,
+    CACHE_CONFIG,
+    NAMES,
+    OFFLOAD_CONFIG,
+    SIMPLE_OFFLOAD_CONFIG,
+    SLEEP_STATE,
+    V0_ONLY,
+)
 from collectors.vllm.page import Page, parse_page
 from tests.collectors.replay import FIXTURES, vllm
 
@@ -16,7 +24,6 @@ SOURCE = "http://host:8000/metrics"
 
 # What is read of no release, and why; a star stands for every name that starts so.
 IGNORED = {
-    "vllm:cpu_cache_usage_perc": "swap space of the V0 engine",
     "vllm:gpu_prefix_cache_hit_rate": "V0 engine; the counters say it better",
     "vllm:cpu_prefix_cache_hit_rate": "V0 engine",
     "vllm:tokens_total": "V0 engine, one release; sum of the two token counters",
@@ -25,7 +32,6 @@ IGNORED = {
     "vllm:time_in_queue_requests": "V0 engine; latency",
     "vllm:spec_decode_*": "says nothing about memory",
     "vllm:external_prefix_cache_*": "lookups in another tier, not in the pool",
-    "vllm:mm_cache_*": "host memory",
     "vllm:num_requests_waiting_by_reason": "a split of num_requests_waiting; counting both would count twice",
     "vllm:num_requests_kv_fetch_by_stage": "transfer of a KV consumer",
     "vllm:prompt_tokens_*": "splits of prompt_tokens_total",
@@ -38,11 +44,10 @@ IGNORED = {
     "vllm:e2e_request_latency_seconds": "latency",
     "vllm:kv_block_*": "sampled lifetimes, only with a flag",
     "vllm:sleep_mode_*": "only with development endpoints; engine_sleep_state tells the state",
-    "vllm:lora_requests_info": "its value is a time",
     "vllm:estimated_*": "a model's estimate",
-    "vllm:kv_offload_*": "host or disk tier",
-    "vllm:simple_kv_offload_*": "host tier",
-    "vllm:hisparse_*": "host tier",
+    "vllm:kv_offload_*": "traffic to and from the host tier; what it holds is read",
+    "vllm:simple_kv_offload_*": "traffic to and from the host tier; what it holds is read",
+    "vllm:hisparse_*": "traffic to and from the host tier; what it holds is read",
     "vllm:nixl_*": "transfer",
     "vllm:mooncake_*": "transfer",
     "vllm:hf3fs_*": "transfer",
@@ -69,11 +74,8 @@ def ignored_by(metric: str) -> list[str]:
 def test_every_known_series_is_read_or_left_out_for_a_reason() -> None:
     """No series of any release is forgotten, none is both read and ignored, no reason is left over."""
     names = (name.removesuffix("_sum").removesuffix("_count") for names in NAMES.values() for name in names)
-    read = {f"vllm:{name}" for name in names} | {
-        f"vllm:{CACHE_CONFIG}",
-        f"vllm:{SLEEP_STATE}",
-        f"vllm:{V0_ONLY}",
-    }
+    labelled = (ADAPTERS, CACHE_CONFIG, OFFLOAD_CONFIG, SIMPLE_OFFLOAD_CONFIG, SLEEP_STATE, V0_ONLY)
+    read = {f"vllm:{name}" for name in (*names, *labelled)}
     known = series()
 
     assert [metric for metric in known if metric not in read and not ignored_by(metric)] == []

@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import tracemalloc
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -95,6 +96,8 @@ def test_a_recorded_server_is_read_whole() -> None:
             prefix_query_tokens=384,
             first_tokens=6,
             first_token_seconds=1.4527504444122314,
+            multimodal_queries=0,
+            multimodal_hits=0,
         ),
     )
     assert reading.notes == ()
@@ -330,8 +333,16 @@ def test_a_server_without_statistics_serves_all_the_same() -> None:
 @pytest.mark.parametrize(
     ("shape", "note"),
     [
-        ("sleeping", "asleep at level 1: the weights are in host memory, the KV pool is given up"),
-        ("sleeping_discarded", "asleep at level 2: weights and KV pool are given up"),
+        (
+            "sleeping",
+            "asleep at level 1: the weights are in host memory, the KV pool is given up; vLLM does not tell what is "
+            "back already while it is woken in part",
+        ),
+        (
+            "sleeping_discarded",
+            "asleep at level 2: weights and KV pool are given up; vLLM does not tell what is back already while it is "
+            "woken in part",
+        ),
     ],
 )
 def test_the_level_of_sleep_is_said(shape: str, note: str) -> None:
@@ -342,10 +353,35 @@ def test_the_level_of_sleep_is_said(shape: str, note: str) -> None:
 
 
 def test_a_paused_server_keeps_its_pools() -> None:
-    """Level 0 stops the scheduler and frees nothing."""
+    """Level 0 stops the scheduler and frees nothing; the pool may have been released on top, which is not told."""
     reading = read(server_of(vllm("shapes/paused.txt")))
 
     assert (reading.state, len(reading.pools)) == ("serving", 1)
+    assert reading.may_be_released
+    assert "does not tell whether the KV pool was released" in reading.notes[-1]
+
+
+@pytest.mark.parametrize(
+    ("flags", "running", "may_be"),
+    [({"enable-sleep-mode": True}, 0, True), ({"enable-sleep-mode": True}, 3, False), ({}, 0, False), (None, 0, False)],
+)
+def test_only_an_idle_server_with_sleep_mode_may_have_released_memory(
+    flags: dict[str, Any] | None, running: int, may_be: bool
+) -> None:
+    """Up to 0.31 it calls itself awake as soon as it is woken in part."""
+    page = vllm("0.33.0/metrics.txt").replace("num_requests_running{", "num_requests_running_before{")
+    page += f'vllm:num_requests_running{{engine="0",model_name="m"}} {running}\n'
+    found: list[ServerReading] = []
+
+    async def scenario() -> None:
+        async with replaying(server_of(page)) as server:
+            endpoint = Endpoint(server.url, paths=PATHS, deadline_seconds=5.0)
+            found.append(await VllmReader(endpoint, clock=Clock(), flags=flags).read())
+            await endpoint.aclose()
+
+    asyncio.run(scenario())
+
+    assert found[0].may_be_released is may_be
 
 
 def test_the_v0_engine_is_read_like_its_successors() -> None:

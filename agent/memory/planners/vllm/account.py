@@ -119,13 +119,13 @@ def _available(settings: Settings, stage: Stage, cuda_bytes: int) -> Iterator[Te
         formula=f"ceil({cuda_bytes:,} × {settings.gpu_memory_utilization})",
         source=_WORKER,
     )
-    if stage.weights_bytes is None or stage.runtime is None:
+    if stage.weights_bytes is None or stage.lora_bytes is None or stage.runtime is None:
         return
-    parts = [part.likely for part in stage.runtime.inside]
+    parts = [stage.weights_bytes, *filter(None, [stage.lora_bytes]), *(part.likely for part in stage.runtime.inside)]
     yield Term(
         name="available",
-        value=requested - stage.weights_bytes - sum(parts),
-        formula=" - ".join(f"{size:,}" for size in (requested, stage.weights_bytes, *parts)),
+        value=requested - sum(parts),
+        formula=" - ".join(f"{size:,}" for size in (requested, *parts)),
         source=_WORKER,
     )
 

@@ -80,10 +80,10 @@ def _available(stage: Stage, settings: Settings, cuda_bytes: int | None) -> int 
         return settings.kv_pool_bytes
     if settings.kv_cache_memory_bytes is not None:
         return settings.kv_cache_memory_bytes
-    if cuda_bytes is None or stage.weights_bytes is None or stage.runtime is None:
+    if cuda_bytes is None or stage.loaded_bytes is None or stage.runtime is None:
         return None
     inside = sum(part.likely for part in stage.runtime.inside)
-    return requested_bytes(cuda_bytes, settings) - stage.weights_bytes - inside
+    return requested_bytes(cuda_bytes, settings) - stage.loaded_bytes - inside
 
 
 def _budget(groups: Sequence[Group], stage: int, size: int, blocks: int | None, settings: Settings) -> KvBudget:

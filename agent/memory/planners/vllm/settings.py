@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from agent.memory.arguments import Arguments, Source
+from agent.memory.checkpoint import DTYPE_BYTES
 from agent.memory.kv_cache import Layouts
 from agent.memory.kv_formats import ALIASES, FORMATS, FP8_INDEX, MXFP4_INDEX, STATE_BYTES, kv_format
 from agent.memory.layers import Cache, Heads, IndexKeys, Latent, Layer, Record, State
+from agent.memory.lora import MOST_VOCABULARY, Slots, has_tables, slot_bytes
 from agent.memory.model_config import ModelShape
 from agent.memory.planners import planner
 from agent.memory.planners.planner import Device, Picker, split_stages
@@ -20,6 +22,7 @@ from agent.memory.planners.vllm.specs import Load, PagingError, layer_specs
 from agent.memory.units import GIB, shown
 
 _DEFAULT_CONTEXT = 2048
+_LORA_RANK = 16
 _EIGHT_BITS = ("fp8", "fp8_e4m3", "fp8_ds_mla")
 _HOPPER = ("H100", "H200", "H800", "H20", "GH200")
 
@@ -101,9 +104,25 @@ def resolve(arguments: Arguments, shape: ModelShape, device: Device, *, draft: M
         kv_pool_bytes=pick.if_given("kv_pool_bytes", arguments.kv_pool_bytes),
         resolved=pick.resolved,
     )
+    settings = replace(settings, lora_bytes=_adapters(pick, settings, shape))
     said = (version_warning,) if version_warning else ()
     settings = replace(settings, warnings=(*said, *_warnings(settings, shape, pick)))
     return _grouped(settings, shape, draft_layers, tuple(_unknown_draft(speculative, shape, draft)))
+
+
+def _adapters(pick: Picker, settings: Settings, shape: ModelShape) -> tuple[int, ...] | None:
+    """Bytes of the slots on a rank of each stage; without LoRA none. A number or a rank of adapters asks for LoRA."""
+    asked = pick.given("enable_lora")
+    if asked is False or (asked is None and pick.given("max_loras") is None and pick.given("max_lora_rank") is None):
+        return ()
+    dtype = pick.unless_auto("lora_dtype", settings.dtype, "default")
+    slots = Slots(
+        count=pick("max_loras", 1),
+        rank=pick("max_lora_rank", _LORA_RANK),
+        element_bytes=DTYPE_BYTES[dtype],
+        sharded=pick("fully_sharded_loras", False),
+    )
+    return slot_bytes(shape, slots, settings.shard, settings.stages)
 
 
 def _load(pick: Picker, shape: ModelShape, rules: Rules, *, in_flight: int) -> Load:
@@ -262,6 +281,9 @@ def _refused(settings: Settings, shape: ModelShape) -> Iterator[str]:
     running = length is not None and length.source == "reported"
     if shape.max_positions and settings.max_model_len > shape.max_positions and not running:
         yield f"vLLM refuses max_model_len {settings.max_model_len} above the model's {shape.max_positions} by default"
+    vocabulary = shape.decoder.vocabulary if shape.decoder else 0
+    if settings.lora_bytes != () and has_tables(shape) and vocabulary > MOST_VOCABULARY:
+        yield f"vLLM refuses LoRA with a vocabulary of {vocabulary:,}, above {MOST_VOCABULARY:,}"
     latent = any(isinstance(cache, Latent) for cache in _caches(shape))
     if latent and settings.kv_cache_dtype == "nvfp4":
         yield "vLLM refuses kv_cache_dtype nvfp4 with latent attention"
