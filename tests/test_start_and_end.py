@@ -114,3 +114,27 @@ def test_a_stop_of_the_whole_group_says_nothing_of_the_child(tmp_path: Path) -> 
         assert program.end() == 0
 
     assert not [line for line in program.errors if "signal 15" in line]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_journal_that_is_followed_ends_with_the_agent(tmp_path: Path, number: int) -> None:
+    """However it ends: the child of a killed agent sees that nobody reads it any more, as journalctl does."""
+    program, started = tmp_path / "journalctl", tmp_path / "pid"
+    program.write_text(
+        f"#!/bin/sh\necho $$ > {started}.part\nmv {started}.part {started}\nwhile echo; do sleep 0.1; done\n"
+    )
+    program.chmod(0o755)
+    settings = tmp_path / "s.yml"
+    settings.write_text("discovery: false\nservers: [{url: 'http://127.0.0.1:9', log: 'journald:vllm'}]")
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+
+    with running("run", "--config", str(settings), "--listen", "127.0.0.1:0", environment=environment) as agent:
+        agent.until(started.exists)
+        agent.process.send_signal(number)
+        agent.process.wait(timeout=20)
+
+    child = Path("/proc") / started.read_text().strip()
+    deadline = time.monotonic() + 20
+    while child.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
