@@ -309,3 +309,18 @@ def test_the_terminal_names_what_is_beside_the_pools(tmp_path: Path) -> None:
 
     assert "KV elsewhere, host: HiCache, 100,000 tokens of 128,000 tokens, 78.1% used" in out.getvalue()
     assert "LoRA adapters: 2 slots of 8 slots" in out.getvalue()
+
+
+def test_an_lmdeploy_that_sleeps_does_not_claim_its_weights(tmp_path: Path) -> None:
+    """Its page says nothing of sleep: idle, its process holds less than its weights."""
+    page = "".join(
+        f'lmdeploy:{name}{{model_name="m",engine="0"}} 0\n'
+        for name in ("num_requests_running", "num_requests_waiting", "gpu_cache_usage_perc")
+    )
+    server = Served(
+        engine="lmdeploy", titles={200: "lmdeploy serve api_server m"}, documents={"/metrics": page}, log=log_of(WHOLE)
+    )
+    asleep, awake = (observed(tmp_path, one_gpu(size, pid=200), server) for size in (2 * GIB, WHOLE + 2 * GIB))
+
+    assert (of_the_server(asleep), asleep.servers[0].state) == ({"runtime": 2 * GIB}, "sleeping")
+    assert of_the_server(awake) == {"weights": WHOLE, "runtime": 2 * GIB}

@@ -22,7 +22,7 @@ from agent.memory.planners.planner import Device, Planner, Settings, Stage
 from agent.memory.planners.registry import PLANNERS, WITHOUT_POOL
 from agent.memory.runtime import Calibration, RuntimeBudget, calibrated
 from agent.memory.units import Range, Term, size_text
-from agent.memory.weights import Weights, weigh
+from agent.memory.weights import Weights, in_part_on_host, weigh, with_draft
 from collectors.readings import ModelFiles
 
 __all__ = [
@@ -140,9 +140,9 @@ def compute(
     weights = _weigh(shape, _measured(model, arguments), settings, settings.stages, mtp=mtp)
     weights = _of_engine(model, settings) if model.built else weights
     if draft and drafting:
-        weights = _with_draft(weights, _weigh(drafting, draft, settings, (len(drafting.layers),), mtp=False))
+        weights = with_draft(weights, _weigh(drafting, draft, settings, (len(drafting.layers),), mtp=False))
     if arguments.cpu_offload_gb:
-        weights = _in_part_on_host(weights, arguments.cpu_offload_gb)
+        weights = in_part_on_host(weights, arguments.cpu_offload_gb)
     stages = _stages(planner, shape, settings, weights, calibration)
     planned = bool(shape.layers) and all(layer.known for layer in shape.layers) and not settings.unknown
     kv = planner.plan(stages, settings, cuda_bytes=cuda_bytes) if planned else [_bounded(shape)] * len(stages)
@@ -229,31 +229,6 @@ def _weigh(shape: ModelShape, model: ModelFiles, settings: Settings, stages: tup
         loads=Loads(mtp=mtp, embedding=settings.embedding_on_device),
     )
     return weights if settings.split_is_known or weights.evidence is None else replace(weights, evidence="predicted")
-
-
-def _with_draft(weights: Weights, draft: Weights) -> Weights:
-    """The last stage holds the model that speculates, too."""
-    last, more = weights.stages[-1], draft.stages[0]
-    held = None if last is None or more is None else last + more
-    return replace(
-        weights,
-        stages=(*weights.stages[:-1], held),
-        evidence=weights.evidence if draft.evidence == "computed" else draft.evidence,
-        unknown=(*weights.unknown, *(f"draft: {text}" for text in draft.unknown)),
-        warnings=(*weights.warnings, *(f"draft: {text}" for text in draft.warnings)),
-    )
-
-
-def _in_part_on_host(weights: Weights, gib: float) -> Weights:
-    return replace(
-        weights,
-        stages=(None,) * len(weights.stages),
-        unknown=(
-            *weights.unknown,
-            f"weights: {gib:g} GiB of a rank's are kept in host memory, in whole tensors: how much lies on the device "
-            "only the engine's log says",
-        ),
-    )
 
 
 def _stages(

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from agent.memory.account import Account, account_for
 from agent.memory.checkpoint import DTYPE_BYTES, Checkpoint, Loads, loaded
@@ -69,6 +70,32 @@ def weigh(
     )
     notes += _unmodelled(shape, checkpoint, loads)
     return _with_arithmetic(account, checkpoint, shard, stages, parameters, notes)
+
+
+def with_draft(weights: Weights, draft: Weights) -> Weights:
+    """The last stage holds the model that speculates, too."""
+    last, more = weights.stages[-1], draft.stages[0]
+    held = None if last is None or more is None else last + more
+    return replace(
+        weights,
+        stages=(*weights.stages[:-1], held),
+        evidence=weights.evidence if draft.evidence == "computed" else draft.evidence,
+        unknown=(*weights.unknown, *(f"draft: {text}" for text in draft.unknown)),
+        warnings=(*weights.warnings, *(f"draft: {text}" for text in draft.warnings)),
+    )
+
+
+def in_part_on_host(weights: Weights, gib: float) -> Weights:
+    """Weights of which this many GiB stay off the device: what lies on it is not known."""
+    return replace(
+        weights,
+        stages=(None,) * len(weights.stages),
+        unknown=(
+            *weights.unknown,
+            f"weights: {gib:g} GiB of a rank's are kept in host memory, in whole tensors: how much lies on the device "
+            "only the engine's log says",
+        ),
+    )
 
 
 def _with_arithmetic(
