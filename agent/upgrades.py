@@ -123,8 +123,14 @@ def _run(view: ServerView, server: Server, devices: Sequence[Device], wall: floa
         settled_at=wall,
         capacity_tokens=sum(capacities) if pools and len(capacities) == len(pools) else None,
         arguments=_kept(view.arguments),
-        devices=tuple(shares[uuid] for uuid in server.devices if uuid in shares),
+        devices=tuple(shares[uuid] for uuid in _by_rank(server) if uuid in shares),
     )
+
+
+def _by_rank(server: Server) -> Iterable[str]:
+    """Its devices in the order of ranks, as far as these are known."""
+    ranks = sorted(server.ranks, key=lambda rank: (rank.replica, rank.pp_rank or 0, rank.tp_rank or 0))
+    return dict.fromkeys(rank.uuid for rank in ranks)
 
 
 def _share(device: Device, server: str) -> Share:

@@ -2,7 +2,10 @@
 
 import errno
 import os
+import shutil
 import stat
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +18,7 @@ from agent.upgrades import MAX_SERVERS
 from collectors.errors import CollectorError
 
 GIB = 2**30
+ROOT = Path(__file__).parents[2]
 
 
 def record(version: str = "0.21.0") -> Record:
@@ -217,6 +221,46 @@ def test_a_device_that_is_really_full(tmp_path: Path) -> None:
             device.write(content)
 
     assert fails(lambda: StateFile(tmp_path, write=write).write({}))[0] == "full"
+
+
+ON_A_FULL_DISK = """
+import sys
+from pathlib import Path
+from agent.state_file import StateFile
+from collectors.errors import CollectorError
+from tests.agent.test_state_file import record
+
+file, filler = StateFile(Path(sys.argv[1])), Path(sys.argv[1]) / "filler"
+file.write({"chat": record()})
+try:
+    with filler.open("wb", buffering=0) as other:
+        while True:
+            other.write(bytes(512))
+except OSError:
+    pass
+try:
+    file.write({"chat": record("0.22.0")})
+except CollectorError as error:
+    print(error.reason)
+assert file.read() == {"chat": record()}
+filler.unlink()
+file.write({"chat": record("0.22.0")})
+assert file.read() == {"chat": record("0.22.0")}
+print("written")
+"""
+
+
+def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
+    """A file system of 64 KiB that somebody else fills and clears again, mounted for one process alone."""
+    program = f"exec {sys.executable} -c '{ON_A_FULL_DISK}' {tmp_path}"
+    mounted = f"mount -t tmpfs -o size=64k tmpfs {tmp_path} || exit 77; {program}"
+    command = ["unshare", "--mount", "sh", "-c", mounted] if shutil.which("unshare") else ["false"]
+
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=60)
+
+    if done.returncode in (1, 77) and not done.stdout and "Traceback" not in done.stderr:
+        pytest.skip(f"a file system can't be mounted here: {done.stderr.strip()}")
+    assert (done.stdout.split(), done.stderr) == (["full", "written"], "")
 
 
 @pytest.mark.parametrize("place", ["file/state", "file", "link"])
