@@ -278,10 +278,10 @@ def state_directory(settings: Settings, environment: Mapping[str, str], *, is_ro
         return Path(settings.state_directory)
     if given := environment.get("STATE_DIRECTORY", "").partition(":")[0]:
         return Path(given)
-    if is_root:
-        return Path("/var/lib/vramscope")
-    base = environment.get("XDG_STATE_HOME", "")
-    return (Path(base) if base.startswith("/") else Path.home() / ".local" / "state") / "vramscope"
+    for variable, below in (("XDG_STATE_HOME", "vramscope"), ("HOME", ".local/state/vramscope")):
+        if not is_root and environment.get(variable, "").startswith("/"):
+            return Path(environment[variable]) / below
+    return Path("/var/lib/vramscope")
 
 
 def read_api_key(server: ServerSettings) -> str | None:

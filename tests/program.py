@@ -93,12 +93,12 @@ def running(
 ) -> Iterator[Program]:
     """Start the program with these arguments, wait until it listens, end it afterwards.
 
-    Its state is thrown away afterwards, unless the environment has a ``STATE_DIRECTORY``.
+    Its state is thrown away then, unless its settings name a directory.
     """
     with tempfile.TemporaryDirectory(prefix="vramscope-state-") as state:
         process = subprocess.Popen(
             [*command, *arguments],
-            env={"STATE_DIRECTORY": state, **(environment or os.environ)},
+            env={**(environment or os.environ), "STATE_DIRECTORY": state},
             cwd=folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -121,7 +121,7 @@ def finished(
     with tempfile.TemporaryDirectory(prefix="vramscope-state-") as state:
         return subprocess.run(
             [*command, *arguments],
-            env={"STATE_DIRECTORY": state, **(environment or os.environ)},
+            env={**(environment or os.environ), "STATE_DIRECTORY": state},
             cwd=folder,
             capture_output=True,
             text=True,

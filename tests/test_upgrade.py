@@ -1,7 +1,10 @@
 """A restart from one version to another in the whole program: metrics, JSON, text and page; what outlives the agent."""
 
+import os
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -194,10 +197,10 @@ def test_a_broken_state_is_kept_aside_and_said(served: Served) -> None:
 
 def test_the_demo_leaves_no_state(tmp_path: Path) -> None:
     """Neither in the user's directory nor anywhere it is told of."""
-    done = finished(
-        *("demo", "--speed", "100", "--duration", "50", "--listen", "127.0.0.1:0", "--scenario", "idle"),
-        environment={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "STATE_DIRECTORY": str(tmp_path / "state")},
-    )
+    command = [sys.executable, "-Im", "agent", "demo", "--speed", "100", "--duration", "50", "--scenario", "idle"]
+    places = {"HOME": str(tmp_path), "STATE_DIRECTORY": str(tmp_path / "state"), "XDG_STATE_HOME": str(tmp_path / "xdg")}
+
+    done = subprocess.run([*command, "--listen", "127.0.0.1:0"], env={**os.environ, **places}, check=False, timeout=60)
 
     assert done.returncode == 0
     assert list(tmp_path.iterdir()) == []

@@ -20,6 +20,7 @@ from agent.settings import (
     parse_listen,
     parse_settings,
     read_api_key,
+    state_directory,
 )
 from collectors.registry import ENGINES
 
@@ -302,3 +303,22 @@ def test_unusable_key_is_never_shown(tmp_path: Path, content: bytes) -> None:
 
     assert "canary" not in caught.value.message
     assert str(path) in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("given", "environment", "is_root", "expected"),
+    [
+        ("/srv/state", {"STATE_DIRECTORY": "/var/lib/x"}, True, "/srv/state"),
+        (None, {"STATE_DIRECTORY": "/var/lib/x:/var/lib/y"}, False, "/var/lib/x"),
+        (None, {"XDG_STATE_HOME": "/home/a/s"}, True, "/var/lib/vramscope"),
+        (None, {"XDG_STATE_HOME": "/home/a/s", "STATE_DIRECTORY": ""}, False, "/home/a/s/vramscope"),
+        (None, {"XDG_STATE_HOME": "not/absolute", "HOME": "/home/a"}, False, "/home/a/.local/state/vramscope"),
+        (None, {"HOME": "/root"}, True, "/var/lib/vramscope"),
+        (None, {}, False, "/var/lib/vramscope"),  # a user of a container, without a home
+    ],
+)
+def test_where_state_is_kept(given: str | None, environment: dict[str, str], is_root: bool, expected: str) -> None:
+    """As settings say, then systemd, then the place of root or of this user."""
+    found = state_directory(Settings(state_directory=given), environment, is_root=is_root)
+
+    assert found == Path(expected)
