@@ -198,7 +198,11 @@ def test_a_broken_state_is_kept_aside_and_said(served: Served) -> None:
 def test_the_demo_leaves_no_state(tmp_path: Path) -> None:
     """Neither in the user's directory nor anywhere it is told of."""
     command = [sys.executable, "-Im", "agent", "demo", "--speed", "100", "--duration", "50", "--scenario", "idle"]
-    places = {"HOME": str(tmp_path), "STATE_DIRECTORY": str(tmp_path / "state"), "XDG_STATE_HOME": str(tmp_path / "xdg")}
+    places = {
+        "HOME": str(tmp_path),
+        "STATE_DIRECTORY": str(tmp_path / "state"),
+        "XDG_STATE_HOME": str(tmp_path / "xdg"),
+    }
 
     done = subprocess.run([*command, "--listen", "127.0.0.1:0"], env={**os.environ, **places}, check=False, timeout=60)
 
