@@ -6,6 +6,7 @@ state N every server's run is number N and the one before number N - 1.
 
 import asyncio
 import itertools
+import logging
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -40,6 +41,7 @@ def run(number: int) -> Run:
 
 
 async def main(directory: Path) -> None:
+    logging.getLogger("vramscope").addHandler(logging.NullHandler())
     agent = Agent(Settings(discovery=False, intervals=Intervals(settle=0.1)), state_directory=directory)
     async with agent.polling():
         while not agent.board.has_heard_of(frozenset({("state", "")})):  # noqa: ASYNC110 - a few polls

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from agent.snapshot import Collector, Device, GpuHealth, Reload, Server, Snapshot
+from agent.snapshot import Collector, Device, GpuHealth, Moved, Reload, Server, Snapshot, Upgrade
 from collectors.readings import AdaptersReading, HostMemory, OffloadReading, ServerState
 from tests.agent.web import sample
 from tests.agent.web.sample import H200_BYTES, MIB, START, Parts, collector, device, line, pool, server
@@ -118,6 +118,43 @@ def beside(tick: int) -> Snapshot:
         ("runtime", "chat"): (31_000 * MIB, None, "measured"),
     }
     return node(tick, devices=(_gpu(parts, headroom=None),), servers=(one,))
+
+
+def upgraded(tick: int) -> Snapshot:
+    """A server on two GPUs whose pool has become smaller with its version; each device by itself."""
+    moved = tuple(
+        Moved(
+            gpu=gpu, uuid=uuid, component=component, before_bytes=before, after_bytes=after, delta_bytes=after - before
+        )
+        for gpu, uuid in _gpus(2).items()
+        for component, before, after in (("kv_pool", 52_000 * MIB, 50_771 * MIB), ("runtime", 3_000 * MIB, 3_001 * MIB))
+    )
+    found = Upgrade(
+        from_version="0.19.1",
+        to_version="0.21.0",
+        since=START,
+        from_settled_at=START - 1000.0,
+        to_settled_at=START + 60.0,
+        from_capacity_tokens=418_480,
+        to_capacity_tokens=408_656,
+        components=moved,
+        causes=("CUDA graphs moved inside the fraction",),
+        summary="since 0.19.1 -> 0.21.0: CUDA graphs moved inside the fraction; KV pool -2.40 GiB over 2 devices",
+    )
+    kv = pool(8_000, 408_656, growth=None)
+    one = server("chat", "Qwen/Qwen3-32B", (kv,), running=2, waiting=1, preemptions=0, gpus=_gpus(2))
+    devices = tuple(
+        device(
+            int(gpu),
+            uuid,
+            "NVIDIA H200",
+            H200_BYTES,
+            {("runtime", "chat"): (54_000 * MIB, None, "measured")},
+            headroom=None,
+        )
+        for gpu, uuid in _gpus(2).items()
+    )
+    return node(tick, devices=devices, servers=(replace(one, upgrade=found),))
 
 
 def lost(tick: int) -> Snapshot:

@@ -14,6 +14,7 @@ ALL = (
     states.loading,
     states.sleeping,
     states.beside,
+    states.upgraded,
     states.lost,
     states.unified,
     states.unknown_architecture,
@@ -70,6 +71,25 @@ def test_a_sleeping_server_says_what_it_still_holds(show: Open) -> None:
     said = text(show, states.sleeping, "[data-server-card=chat]")
 
     assert "It sleeps and has given memory back: 1.76 GiB are still held by its processes." in said
+
+
+def test_a_restart_stands_beside_the_run_before(show: Open) -> None:
+    """One line; behind it each component of each GPU in both runs."""
+    page = show(Site(states.upgraded))
+    said = page.evaluate("document.querySelector('[data-upgrade] p').innerText")
+    assert said == "Since 0.19.1 -> 0.21.0: CUDA graphs moved inside the fraction; KV pool -2.40 GiB over 2 devices"
+
+    open_all(page)
+    cells = "(row) => [...row.children].map((cell) => cell.innerText)"
+    rows = page.evaluate(f"[...document.querySelectorAll('[data-moved]')].map({cells})")
+    assert rows == [
+        [f"GPU {gpu} {name}", before, after, delta]
+        for gpu in range(2)
+        for name, before, after, delta in (
+            ("KV pool", "50.78", "49.58", "−1.20"),
+            ("Runtime", "2.93", "2.93", "0.00"),
+        )
+    ]
 
 
 def test_a_server_that_is_down_has_no_memory(show: Open) -> None:
