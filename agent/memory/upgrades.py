@@ -143,8 +143,7 @@ def summary(before: Run, after: Run, found: Comparison) -> str:
     elif not moves:
         moves = f"no component moved by more than {size_text(SMALL_BYTES)}"
     over = f" over {devices} devices" if devices > 1 else ""
-    since = f"since {before.version or 'an unknown version'} -> {after.version or 'an unknown version'}"
-    return f"{since}: {'; '.join((*found.causes, moves))}{over}"
+    return f"since {_change(before, after)}: {'; '.join((*found.causes, moves))}{over}"
 
 
 def name_of(component: str) -> str:
@@ -155,6 +154,12 @@ def name_of(component: str) -> str:
 def delta_text(delta: int) -> str:
     """A difference in bytes with its sign."""
     return f"{'-' if delta < 0 else '+'}{size_text(abs(delta))}"
+
+
+def _change(before: Run, after: Run) -> str:
+    if before.version == after.version:
+        return f"the restart of {after.version}" if after.version else "the restart"
+    return f"{before.version or 'an unknown version'} -> {after.version or 'an unknown version'}"
 
 
 def _pairs(before: Run, after: Run) -> Iterator[tuple[Share, Share]]:

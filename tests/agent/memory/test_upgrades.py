@@ -294,8 +294,11 @@ def test_the_summary_says_versions_causes_and_what_moved() -> None:
 
     calm = run(started_at=5000.0)
     assert summary(run(), calm, compare(run(), calm)) == (
-        "since 0.19.1 -> 0.19.1: no component moved by more than 64.00 MiB"
+        "since the restart of 0.19.1: no component moved by more than 64.00 MiB"
     )
     before = run(devices=shares("GPU-a", "GPU-b"))
     after = run(started_at=5000.0, devices=shares("GPU-a", "GPU-b", pool=19 * GIB))
-    assert summary(before, after, compare(before, after)) == "since 0.19.1 -> 0.19.1: KV pool -2.00 GiB over 2 devices"
+    assert (
+        summary(before, after, compare(before, after))
+        == "since the restart of 0.19.1: KV pool -2.00 GiB over 2 devices"
+    )
