@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from collectors.simulated.state import GpuProcess, NodeState, write_state
 from tests.double.build import build, environment
-from tests.engines.vllm_server import Scrape, VllmServer
+from tests.engines.scrape import Scrape
+from tests.engines.vllm_server import VllmServer
 from tests.node import GIB, H100, MIB
 from tests.program import Program
 
@@ -29,7 +30,7 @@ class Node:
         self.environment = environment(build(folder), self._state_file)
         self.config = folder / "vramscope.yml"
         entry = {"url": server.url, "name": NAME, "model": str(model), "arguments": dict(arguments or {})}
-        self.config.write_text(json.dumps({"servers": [entry]}))
+        self.config.write_text(json.dumps({"servers": [entry], "discovery": False}))  # others may run on this host
 
     def release(self) -> None:
         """Nothing is allocated: what a driver shows after a server has died."""

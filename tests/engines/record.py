@@ -15,8 +15,9 @@ import psutil
 from msgspec import Struct
 
 from tests.engines.install_vllm import VERSION, environment_directory, install
+from tests.engines.scrape import Scrape
 from tests.engines.tiny_models import TinyModel, make_llama, make_mla
-from tests.engines.vllm_server import FP8_REFUSED, SMALL_POOL, Load, Scrape, ServerFailed, VllmServer
+from tests.engines.vllm_server import FP8_REFUSED, SMALL_POOL, Load, ServerFailed, VllmServer
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "vllm"
 _NOT_OURS = ("# HELP ", "python_", "# TYPE python_", "http_", "# TYPE http_")

@@ -13,6 +13,8 @@ parser.add_argument("-c", dest="context", type=int, required=True)
 parser.add_argument("-np", dest="slots", type=int, default=-1)
 parser.add_argument("-kvu", dest="unified", action="store_true")
 parser.add_argument("--metrics", action="store_true")
+parser.add_argument("-t", dest="threads", type=int, default=-1)
+parser.add_argument("-lv", dest="verbosity", type=int, default=4)
 given = parser.parse_args()
 
 parameters = xllamacpp.CommonParams()
@@ -23,9 +25,10 @@ parameters.n_parallel = given.slots
 parameters.kv_unified = given.unified or given.slots < 0
 parameters.endpoint_metrics = given.metrics
 parameters.n_gpu_layers = 0
+parameters.cpuparams.n_threads = given.threads
 parameters.cache_ram_mib = 0
 parameters.warmup = False
-parameters.verbosity = 4
+parameters.verbosity = given.verbosity
 server = xllamacpp.Server(parameters)
 print("serving", flush=True)
 signal.pause()

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import httpx
 
-from tests.engines.vllm_server import Scrape, ServerFailed, free_port
+from tests.engines.scrape import Scrape
+from tests.engines.vllm_server import ServerFailed, free_port
 
 START_SECONDS = 600.0
 _OF_INTEREST = ("KV Cache is allocated", "max_total_num_tokens=", "Load weight", "avail mem", "sliding window")

@@ -14,7 +14,8 @@ from collectors.vllm.page import parse_page
 from collectors.vllm.pools import arguments_of, pools_of
 from collectors.vllm.titles import rank_of
 from tests.engines.record import FIXTURES
-from tests.engines.vllm_server import CACHE_BYTES, MAX_MODEL_LEN, Scrape
+from tests.engines.scrape import Scrape
+from tests.engines.vllm_server import CACHE_BYTES, MAX_MODEL_LEN
 
 RECORDED = sorted(FIXTURES.glob("recorded-*"))
 SCRAPES = [scrape for folder in RECORDED for scrape in sorted(folder.glob("metrics_*.txt"))]

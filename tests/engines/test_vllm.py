@@ -8,8 +8,9 @@ import pytest
 
 from collectors.simulated.state import DeviceState
 from tests.engines.beside import CORE_BYTES, NAME, WORKER_RUNTIME_BYTES, Node, View, after, until
+from tests.engines.scrape import Scrape
 from tests.engines.tiny_models import TinyModel, make_llama
-from tests.engines.vllm_server import BLOCK_SIZE, BLOCKS, MAX_MODEL_LEN, SMALL_POOL, Load, Scrape, VllmServer
+from tests.engines.vllm_server import BLOCK_SIZE, BLOCKS, MAX_MODEL_LEN, SMALL_POOL, Load, VllmServer
 from tests.node import H100
 from tests.program import Program, running
 

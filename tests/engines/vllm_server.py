@@ -12,12 +12,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 import httpx
 import psutil
 from msgspec import Struct
-from prometheus_client.parser import text_string_to_metric_families
+
+from tests.engines.scrape import Scrape
+from tests.engines.standing import standing_still
 
 BLOCKS = 100
 BLOCK_SIZE = 32
@@ -27,8 +29,6 @@ CACHE_BYTES = 2**30  # VLLM_CPU_KVCACHE_SPACE is in GiB
 FP8_REFUSED = "FP8 KV cache on CPU requires x86 with AVX-512 or AMX"
 READY_SECONDS = 300.0
 STOP_SECONDS = 30.0
-
-Labels = dict[str, str]
 
 
 class ServerFailed(Exception):
@@ -40,48 +40,6 @@ class Planned(Struct, frozen=True, kw_only=True):
 
     tokens: int
     concurrency: float
-
-
-class Scrape:
-    """One answer of ``/metrics``: the text, and its samples by name and by those labels that are asked for."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self._samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
-
-    def value(self, name: str, **labels: str) -> float:
-        """The one sample of that name with these labels.
-
-        Raises:
-            KeyError: there is none.
-        """
-        return self.found(name, **labels)[1]
-
-    def labels(self, name: str, **labels: str) -> Labels:
-        return self.found(name, **labels)[0]
-
-    def found(self, name: str, **labels: str) -> tuple[Labels, float]:
-        found = self.all(name, **labels)
-        if len(found) != 1:
-            raise KeyError(f"{len(found)} samples of {name} {labels}, expected one")
-        return found[0]
-
-    def names(self, **labels: str) -> set[str]:
-        """Names of all samples with these labels."""
-        return {sample.name for sample in self._samples if labels.items() <= sample.labels.items()}
-
-    def load(self) -> dict[str, float]:
-        """Usage, requests and preemptions, for a message."""
-        names = ("kv_cache_usage_perc", "num_requests_running", "num_requests_waiting", "num_preemptions_total")
-        return {name: self.value(f"vllm:{name}") for name in (*names, "generation_tokens_total")}
-
-    def of_engine(self) -> list[tuple[str, Labels, float]]:
-        """All that the engine says of itself, without the HTTP server's own counts."""
-        return [(s.name, s.labels, s.value) for s in self._samples if s.name.startswith("vllm:")]
-
-    def all(self, name: str, **labels: str) -> list[tuple[Labels, float]]:
-        wanted = labels.items()
-        return [(s.labels, s.value) for s in self._samples if s.name == name and wanted <= s.labels.items()]
 
 
 class VllmServer:
@@ -184,37 +142,14 @@ class VllmServer:
     def held(self, wanted: Callable[[Scrape], bool], *, seconds: float = 90.0) -> Iterator[Scrape]:
         """Stop the engine at a moment that is wanted, and let it go on after: what it exposes stands still meanwhile.
 
-        The API server goes on answering. Looks again and again, since the moment may pass before the engine stops.
+        The API server goes on answering.
 
         Raises:
             TimeoutError: there was no such moment.
         """
         engine = [psutil.Process(pid) for pid in self.engine_pids()]
-        deadline = time.monotonic() + seconds
-        while True:
-            for process in engine:
-                process.suspend()
-            try:
-                scrape = self._settled()
-                if wanted(scrape):
-                    yield scrape
-                    return
-            finally:
-                for process in reversed(engine):
-                    process.resume()
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"no such moment within {seconds:.0f} s; last seen: {scrape.load()}")
-            time.sleep(0.05)
-
-    def _settled(self) -> Scrape:
-        """What is exposed once all that the engine still said has been taken in."""
-        before = self.scrape()
-        while True:
-            time.sleep(0.3)
-            scrape = self.scrape()
-            if scrape.of_engine() == before.of_engine():
-                return scrape
-            before = scrape
+        with standing_still(engine, self.scrape, wanted, seconds=seconds) as scrape:
+            yield scrape
 
     def scrape(self) -> Scrape:
         return Scrape(self.get("/metrics"))
@@ -267,6 +202,12 @@ class VllmServer:
         psutil.wait_procs(list(self._seen.values()), timeout=seconds)
 
 
+class Completes(Protocol):
+    """A server that is asked for completions; returns how many tokens came."""
+
+    def complete(self, prompt: str, *, max_tokens: int) -> int: ...
+
+
 class Load:
     """Completions, each to its full length, begun a second apart; leaving waits for all and fails if one failed.
 
@@ -275,7 +216,7 @@ class Load:
     """
 
     def __init__(
-        self, server: VllmServer, *, clients: int = 6, max_tokens: int = 1500, until_left: bool = False
+        self, server: Completes, *, clients: int = 6, max_tokens: int = 1500, until_left: bool = False
     ) -> None:
         self._server = server
         self._max_tokens = max_tokens
