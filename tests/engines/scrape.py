@@ -3,7 +3,7 @@
 from prometheus_client.parser import text_string_to_metric_families
 
 _ENGINES = ("vllm:", "sglang:")
-_OF_ITS_HOST = ("sglang:http_", "sglang:process_")  # what a look itself changes
+_OF_ITS_HOST = ("sglang:http_", "sglang:process_")
 _LOAD = frozenset(
     {
         *("vllm:kv_cache_usage_perc", "vllm:num_requests_running", "vllm:num_requests_waiting"),
@@ -48,9 +48,9 @@ class Scrape:
         """Usage, requests and preemptions, for a message."""
         return {s.name: s.value for s in self._samples if s.name in _LOAD}
 
-    def of_engine(self) -> list[tuple[str, Labels, float]]:
-        """All that the engine says of itself, without the HTTP server's own counts."""
-        return [(s.name, s.labels, s.value) for s in self._samples if _is_of_engine(s.name)]
+    def of_engine(self) -> list[tuple[str, Labels, str]]:
+        """All that the engine says of itself and a look at it does not change; values as text, so that NaN is NaN."""
+        return [(s.name, s.labels, repr(s.value)) for s in self._samples if _is_of_engine(s.name)]
 
     def all(self, name: str, **labels: str) -> list[tuple[Labels, float]]:
         wanted = labels.items()
