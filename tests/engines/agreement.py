@@ -87,12 +87,12 @@ class Watched(Protocol):
 
 
 def play(program: Program, servers: Sequence[Watched]) -> Iterator[tuple[Watched, Moment]]:
-    """What is told of each server at each point, all of them brought to theirs together."""
+    """What is told of each server at each point, all of them brought to theirs together; of the last one first."""
     for number in range(len(servers[0].points)):
         with ExitStack() as held:
             for server in servers:
                 held.enter_context(server.at(server.points[number]))
-            for server in servers:
+            for server in reversed(servers):
                 yield server, _observe(program, server, server.points[number])
 
 

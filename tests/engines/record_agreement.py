@@ -1,19 +1,21 @@
 """Record what real servers under load tell, and what the agent says beside them, at four points of their story.
 
-``python -m tests.engines.record_agreement [ENGINE ...]``: a few minutes each. One folder for each engine and version:
-``agreed.json`` with the figures, the answers at each point, and the lines of the log up to each.
+``python -m tests.engines.record_agreement [ENGINE ...]``: some minutes, all of them at the same time. One folder
+for each engine and version: ``agreed.json`` with the figures, the answers at each point, the lines of the log by then.
 """
 
+import functools
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
 from tests.engines import install_llama_cpp, install_sglang, install_vllm
-from tests.engines.agreement import Figures, Moment, Told, Watched, all_disagreements, play, shown
+from tests.engines.agreement import LOOK_SECONDS, Figures, Moment, Told, Watched, all_disagreements, play, shown
 from tests.engines.record import exposition
 from tests.engines.watched_llama_cpp import CELLS, SLOTS, WatchedLlamaCpp
 from tests.engines.watched_sglang import WatchedSglang
@@ -76,17 +78,30 @@ def log_of(folder: Path, look: Recorded) -> str:
     return "".join(lines[: look.lines])
 
 
-def record(server: Watched, scrub: Callable[[str], str]) -> None:
-    """Play the story and write it down, if agent and server agree."""
-    folder = folder_of(server.engine)
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(suffix=".yml") as empty:
-        with server, running("run", "--config", empty.name, "--listen", "127.0.0.1:0") as program:
-            program.until(lambda: shown(program, server.url), seconds=120.0)
-            moments = [moment for _, moment in play(program, [server])]
-    problems = [problem for moment in moments for problem in all_disagreements(server, moment)]
+def record(servers: Sequence[Watched], scrub: Callable[[str], str]) -> None:
+    """Play the stories of all servers beside one agent, and write them down if it agrees with them."""
+    moments: dict[str, list[Moment]] = {server.engine: [] for server in servers}
+    with tempfile.NamedTemporaryFile(suffix=".yml") as empty, ExitStack() as stack:
+        for server in servers:
+            stack.enter_context(server)
+        program = stack.enter_context(running("run", "--config", empty.name, "--listen", "127.0.0.1:0"))
+        for server in servers:
+            program.until(functools.partial(shown, program, server.url), seconds=LOOK_SECONDS)
+        for server, moment in play(program, servers):
+            print(server.engine, moment.point, flush=True)
+            moments[server.engine].append(moment)
+    problems = [
+        problem for server in servers for one in moments[server.engine] for problem in all_disagreements(server, one)
+    ]
     if problems:
         raise SystemExit("\n".join(problems))
+    for server in servers:
+        _write(server, moments[server.engine], scrub)
+
+
+def _write(server: Watched, moments: Sequence[Moment], scrub: Callable[[str], str]) -> None:
+    folder = folder_of(server.engine)
+    folder.mkdir(parents=True, exist_ok=True)
     written = _Writer(folder, server, scrub)
     recording = Recording(
         engine=server.engine,
@@ -133,17 +148,15 @@ class _Writer:
 def _servers(engines: list[str], folder: Path) -> Iterator[Watched]:
     if "vllm" in engines:
         yield WatchedVllm(install_vllm.install(install_vllm.environment_directory()), folder)
-    if "llama_cpp" in engines:
-        yield WatchedLlamaCpp(install_llama_cpp.install(BUILD), folder)
     if "sglang" in engines:
         yield WatchedSglang(install_sglang.install(), folder)
+    if "llama_cpp" in engines:  # last: it can't stand still while others are awaited
+        yield WatchedLlamaCpp(install_llama_cpp.install(BUILD), folder)
 
 
 def main(names: list[str]) -> int:
     with tempfile.TemporaryDirectory() as workplace:
-        for server in _servers(names or list(WATCHED), Path(workplace)):
-            print(f"recording {server.engine} ...", flush=True)
-            record(server, lambda text: text.replace(f"{workplace}/", ""))
+        record(list(_servers(names or list(WATCHED), Path(workplace))), lambda text: text.replace(f"{workplace}/", ""))
     return 0
 
 

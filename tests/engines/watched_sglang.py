@@ -18,13 +18,13 @@ from tests.engines.standing import standing_still
 from tests.engines.tiny_models import make_llama
 from tests.engines.vllm_server import Load, ServerFailed, free_port, wait_until
 
-SLOTS, REQUESTS, ANSWER = 3200, 6, 1200
+SLOTS, REQUESTS, ANSWER = 1200, 4, 450
 _START_SECONDS, _SECONDS = 600.0, 600.0
 _FLAGS = (
     *("--device", "cpu", "--load-format", "dummy", "--enable-metrics", "--host", "127.0.0.1"),
     *("--attention-backend", "torch_native", "--sampling-backend", "pytorch", "--disable-cuda-graph"),
     *("--max-running-requests", "8", "--skip-server-warmup", "--schedule-conservativeness", "0.05"),
-    *("--max-total-tokens", str(SLOTS), "--context-length", "2048"),
+    *("--max-total-tokens", str(SLOTS), "--context-length", "1024"),
 )
 _CAPACITY = re.compile(r" max_total_num_tokens=(\d+),")
 _BATCH = re.compile(r"(?P<kind>Decode|Prefill) batch.*?#running-req: (?P<running>\d+)(?:, #token: (?P<used>\d+))?")

@@ -46,8 +46,8 @@ class WatchedVllm:
         self._load = ExitStack()
 
     def __enter__(self) -> Self:
-        self._server.start()
         try:
+            self._server.start()
             self._server.complete("warm up", max_tokens=8)
         except BaseException:
             self._server.kill()
