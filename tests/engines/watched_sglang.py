@@ -159,7 +159,7 @@ class WatchedSglang:
 
     @contextmanager
     def _held(self, wanted: Callable[[Figures], bool]) -> Iterator[None]:
-        """The scheduler stands still, but not between its line of a batch and its gauges of the same."""
+        """The scheduler stands still after a batch of which the log has the tokens, and the gauges are of the same."""
         (scheduler,) = (
             process
             for process in psutil.Process(self._process.pid).children(recursive=True)
@@ -169,7 +169,8 @@ class WatchedSglang:
         def is_wanted(page: Scrape) -> bool:
             said = self.of_pages({"/metrics": page.text})
             logged = self.of_log(log_of(self.log))
-            return wanted(said) and not disagreements(said, logged, logged)
+            has_batch = logged.used_tokens is not None or not said.running
+            return wanted(said) and has_batch and not disagreements(said, logged, logged)
 
         with standing_still([scheduler], lambda: Scrape(self._pages()["/metrics"]), is_wanted, seconds=_SECONDS):
             yield
