@@ -6,6 +6,7 @@ or with something that is not HTTP. A key is sent to the configured host only an
 
 import asyncio
 import contextlib
+import functools
 import socket
 import ssl
 import zlib
@@ -155,6 +156,7 @@ class Endpoint:
         return b"".join(chunks)
 
 
+@functools.lru_cache(maxsize=256)  # the same few, every look at the processes
 def parse_base_url(text: str) -> httpx.URL:
     """A server's base URL, as it may stand in settings; a path in front (reverse proxy) is kept.
 
