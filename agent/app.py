@@ -29,8 +29,10 @@ from collectors.http_streams import StreamTransport
 from collectors.http_text import Endpoint
 from collectors.netns import connect_in_network_of
 from collectors.nvml.source import NvmlSource
+from collectors.probe_files import ProbeFiles, Probes
 from collectors.procfs import HostProcesses, ProcessTable
 from collectors.registry import ENGINES
+from collectors.simulated.probes import SimulatedProbes
 from collectors.simulated.processes import SimulatedDiscovery, SimulatedProcesses
 
 log = logging.getLogger("vramscope")
@@ -64,6 +66,11 @@ class Agent:
             SimulatedDiscovery(simulated_state, commands) if simulated_state else HostDiscovery(commands)
         )
         self._homes = None if simulated_state else Homes()
+        self._probes: Probes = (
+            SimulatedProbes(simulated_state)
+            if simulated_state
+            else ProbeFiles(directory=_path(settings.probe_directory))
+        )
         self.fleet = Fleet(
             settings.servers, open_endpoint=_endpoint, local_hosts=_own_addresses(), clock=time.monotonic
         )
@@ -84,6 +91,7 @@ class Agent:
             look=self._look,
             intervals=settings.intervals,
             clock=time.monotonic,
+            probes=self._probes,
             state_file=self._state_file,
         )
 
@@ -103,6 +111,11 @@ class Agent:
             raise InputError(
                 f"state_directory is {self.settings.state_directory!r} until a restart; "
                 f"the new settings say {settings.state_directory!r}"
+            )
+        if settings.probe_directory != self.settings.probe_directory:
+            raise InputError(
+                f"probe_directory is {self.settings.probe_directory!r} until a restart; "
+                f"the new settings say {settings.probe_directory!r}"
             )
         take_servers = self.fleet.prepare(settings.servers)
         if self._web is not None:
@@ -124,7 +137,12 @@ class Agent:
 
     def _look(self) -> Look:
         discovery = self._discovery if self.settings.discovery else None
-        return look(self._table, discovery, self.fleet.local_ports, homes=self._homes)
+        return look(self._table, discovery, self.fleet.local_ports, homes=self._homes, probes=self._probes)
+
+    @property
+    def has_read_all(self) -> bool:
+        """Whether each source has been read, or has failed, at least once."""
+        return self.board.has_heard_of(_expected(self.fleet)) and not self.poller.awaits_probes
 
     @contextlib.asynccontextmanager
     async def polling(self) -> AsyncIterator[asyncio.Task[None]]:
@@ -224,7 +242,7 @@ async def collect_once(
     async with agent.polling():
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ONCE_SECONDS):
-                while not agent.board.has_heard_of(_expected(agent.fleet)):  # noqa: ASYNC110 - a few polls, then done
+                while not agent.has_read_all:  # noqa: ASYNC110 - a few polls, then done
                     await asyncio.sleep(ONCE_POLL_SECONDS)
         return agent.board.tick().snapshot
 

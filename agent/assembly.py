@@ -5,19 +5,33 @@ from typing import TypeVar, get_args
 
 from msgspec import Struct, structs
 
-from agent.memory.breakdown import INVISIBLE_ABOVE_BYTES, Part, Share, attribute
+from agent.inside import Inside
+from agent.memory.allocator import refined
+from agent.memory.breakdown import INVISIBLE_ABOVE_BYTES, Part, Share, attribute, held_bytes
 from agent.memory.budget import Budget, RankBudget, RuntimeBudget
 from agent.memory.comparison import (
-    RUNTIME_COMPONENTS,
     headroom_ratio,
     kv_block_fragmentation,
+    room_bytes,
     runtime_bytes,
     unexplained_bytes,
 )
 from agent.memory.runtime import with_adapters
-from agent.seating import Seat, ServerView, block_bytes, budget_at, named_parts, pool_bytes, pools_of, predicted_at
+from agent.memory.transients import Transient, transient
+from agent.seating import (
+    Seat,
+    ServerView,
+    block_bytes,
+    budget_at,
+    log_of,
+    named_parts,
+    pool_bytes,
+    pools_of,
+    predicted_at,
+)
 from agent.snapshot import (
     BOUNDS,
+    AllocatorFigures,
     BudgetLine,
     Component,
     Counters,
@@ -45,6 +59,9 @@ from collectors.readings import (
 Number = TypeVar("Number", int, float)
 
 
+NOTHING_INSIDE: Mapping[str, Inside] = {}
+
+
 class DeviceExtremes(Struct, frozen=True, kw_only=True):
     """Used (total - free) and free bytes by window."""
 
@@ -62,11 +79,18 @@ def device_record(
     extremes: DeviceExtremes | None,
     health: GpuHealth,
     now: float,
+    inside: Mapping[str, Inside] = NOTHING_INSIDE,
 ) -> Device:
-    """One device of the snapshot: its closed sum, the budget beside it, deviations, extremes and the hardware."""
+    """One device of the snapshot: its closed sum, the budget beside it, deviations, extremes and the hardware.
+
+    ``inside``: by server, what is known of its rank on this device from inside.
+    """
     here = [seat for seat in seated if seat.uuid == reading.uuid]
     budgets = {seat.server: predicted_at(servers[seat.server], seat) for seat in here}
-    shares = [Share(server=seat.server, pids=seat.pids, named=named_parts(servers[seat.server], seat)) for seat in here]
+    found = [
+        _share(servers[seat.server], seat, reading, inside.get(seat.server), alone=len(here) == 1) for seat in here
+    ]
+    shares = [share for share, _ in found]
     apart = {share.server: {part.component for part in share.named} for share in shares}
     loaded = {share.server for share in shares if _is_as_loaded(share.named)}
     runtimes = {name: _runtime(budget, loaded=name in loaded) for name, budget in budgets.items()}
@@ -85,7 +109,7 @@ def device_record(
         memory_kind=reading.memory_kind,
         budget=lines,
         health=health,
-        notes=tuple(_notes(reading)),
+        notes=(*_notes(reading), *(f"{share.server}: {note}" for share, note in found if note)),
     )
     if reading.memory is None:
         return record
@@ -98,9 +122,10 @@ def device_record(
         headroom_ratio=None
         if _is_lent_out(reading, breakdown.parts)
         else headroom_ratio(breakdown.parts, reading.memory.total_bytes, runtimes),
-        components=tuple(_components(breakdown.parts, lines, age_seconds=max(0.0, now - reading.memory.at))),
+        components=tuple(_components(breakdown.parts, lines, at=reading.memory.at, now=now)),
         overattributed_bytes=breakdown.overattributed_bytes,
         unexplained_bytes=_unexplained(breakdown.parts, runtimes, servers),
+        transients=dict(_transients(here, servers, breakdown.parts, runtimes, inside, reading.memory.free_bytes)),
         used_max_bytes=extremes.used_max_bytes if extremes else {},
         free_min_bytes=extremes.free_min_bytes if extremes else {},
     )
@@ -123,7 +148,53 @@ def _is_lent_out(reading: DeviceReading, parts: Sequence[Part]) -> bool:
     return reading.numa_node is not None and hidden > INVISIBLE_ABOVE_BYTES
 
 
-def _components(parts: Sequence[Part], lines: Sequence[BudgetLine], *, age_seconds: float) -> Iterator[Component]:
+def _share(
+    server: ServerView, seat: Seat, device: DeviceReading, inside: Inside | None, *, alone: bool
+) -> tuple[Share, str | None]:
+    """What is known of a rank's parts, and a note on it.
+
+    What only its own process says of itself is believed as far as the driver says what that holds; where the driver
+    does not, only on a device without a neighbour whose parts it could displace.
+    """
+    allocator = inside.allocator if inside else None
+    held = held_bytes(device.processes, seat.pids) if allocator is not None else None
+    if allocator is None or server.state == "sleeping" or (held is None and not alone):
+        return Share(server=seat.server, pids=seat.pids, named=named_parts(server, seat)), None
+    named = named_parts(server, seat, allocator)
+    more = refined(named, allocator, server=seat.server, held_bytes=held)
+    return Share(server=seat.server, pids=seat.pids, named=more.parts), more.note
+
+
+def _transients(
+    here: Sequence[Seat],
+    servers: Mapping[str, ServerView],
+    parts: Sequence[Part],
+    runtimes: Mapping[str, RuntimeBudget | None],
+    inside: Mapping[str, Inside],
+    free_bytes: int,
+) -> Iterator[tuple[str, Transient]]:
+    """By server that serves, its highest peak and the room for one."""
+    for seat in here:
+        server = servers[seat.server]
+        if server.state != "serving":
+            continue
+        own = [part for part in parts if part.server == seat.server]
+        free = [part for part in parts if part.component == "free"]
+        log, runtime, of_it = log_of(server, seat), runtimes.get(seat.server), inside.get(seat.server)
+        found = transient(
+            of_it.allocator if of_it else None,
+            lowest_active_bytes=of_it.lowest_active_bytes if of_it else None,
+            reported_peak_bytes=log.activation_peak_bytes if log else None,
+            predicted_peak_bytes=runtime.activations.likely if runtime else None,
+            free_bytes=free_bytes,
+            parts={part.component: part.bytes for part in own},
+            headroom_bytes=room_bytes([*own, *free], runtimes),
+        )
+        if found != Transient():
+            yield seat.server, found
+
+
+def _components(parts: Sequence[Part], lines: Sequence[BudgetLine], *, at: float, now: float) -> Iterator[Component]:
     likely = {(line.server, line.component): line.bytes for line in lines if line.bound == "likely"}
     for part in parts:
         yield Component(
@@ -132,7 +203,8 @@ def _components(parts: Sequence[Part], lines: Sequence[BudgetLine], *, age_secon
             bytes=part.bytes,
             budget_bytes=likely.get((part.server, part.component)),
             evidence=part.evidence,
-            age_seconds=age_seconds,
+            age_seconds=max(0.0, now - (at if part.at is None else part.at)),
+            source=part.source,
         )
 
 
@@ -160,9 +232,13 @@ def _budget_lines(
             yield BudgetLine(server=server, component=component, bound="likely", bytes=count)
     if runtime is None:
         return
-    named = {name: getattr(runtime, name) for name in RUNTIME_COMPONENTS if name in apart}
+    named = {name: getattr(runtime, name) for name in ("cuda_graphs", "activations") if name in apart}
     for name, size in named.items():
         yield BudgetLine(server=server, component=name, bound="likely", bytes=size.likely)
+    if "context" in apart:  # all that is beside the allocator: libraries too
+        named |= {"context": runtime.context, "non_torch": runtime.non_torch}
+        both = runtime.context.likely + runtime.non_torch.likely
+        yield BudgetLine(server=server, component="context", bound="likely", bytes=both)
     for bound in BOUNDS:
         rest = getattr(runtime, bound) - sum(getattr(size, bound) for size in named.values())
         yield BudgetLine(server=server, component="runtime", bound=bound, bytes=rest)
@@ -200,8 +276,18 @@ def _has_more(server: ServerView, parts: Sequence[Part]) -> bool:
     return speculates and budget.ranks[0].kv.bytes_per_block is None and not _is_as_loaded(parts)
 
 
-def server_record(server: ServerView, *, seated: Sequence[Seat], gpus: Mapping[str, str], now: float) -> Server:
-    """One server of the snapshot. A server that is down keeps its name and state only."""
+def server_record(
+    server: ServerView,
+    *,
+    seated: Sequence[Seat],
+    gpus: Mapping[str, str],
+    now: float,
+    inside: Mapping[str, Inside] = NOTHING_INSIDE,
+) -> Server:
+    """One server of the snapshot. A server that is down keeps its name and state only.
+
+    ``inside``: by device, what is known of its rank there from inside.
+    """
     reading = server.reading
     here = [seat for seat in seated if seat.server == server.name and seat.uuid in gpus]
     serving = reading if reading and server.state != "down" else None
@@ -223,7 +309,7 @@ def server_record(server: ServerView, *, seated: Sequence[Seat], gpus: Mapping[s
         arguments=dict(server.arguments) if server.state != "down" else {},
         pids=tuple(process.pid for process in server.tree.processes) if server.tree else (),
         devices=tuple(dict.fromkeys(seat.uuid for seat in here)),
-        ranks=tuple(_rank(server, seat, gpus[seat.uuid]) for seat in here),
+        ranks=tuple(_rank(server, seat, gpus[seat.uuid], inside.get(seat.uuid), now) for seat in here),
         pools=tuple(_pool(server, pool) for pool in serving.pools) if serving else (),
         replicas=replicas,
         requests=Requests(
@@ -236,7 +322,7 @@ def server_record(server: ServerView, *, seated: Sequence[Seat], gpus: Mapping[s
                 for field in Counters.__struct_fields__
             }
         ),
-        fragmentation=tuple(_fragmentation(server)),
+        fragmentation=(*_allocators(here, gpus, inside), *_fragmentation(server)),
         offload=serving.offload if serving else (),
         adapters=serving.adapters if serving else (),
         log=_log(server.log, now) if server.log else None,
@@ -291,7 +377,7 @@ def _max_model_len(budget: Budget | None) -> int | None:
     return resolved.value if resolved and isinstance(resolved.value, int) else None
 
 
-def _rank(server: ServerView, seat: Seat, gpu: str) -> Rank:
+def _rank(server: ServerView, seat: Seat, gpu: str, inside: Inside | None, now: float) -> Rank:
     budget = budget_at(server, seat)
     sizes = {pool.kind: pool_bytes(pool, budget) for pool in pools_of(server, seat.rank)}
     return Rank(
@@ -301,7 +387,33 @@ def _rank(server: ServerView, seat: Seat, gpu: str) -> Rank:
         pp_rank=seat.rank.pp_rank if seat.rank else None,
         replica=seat.rank.replica if seat.rank else "0",
         pool_bytes={kind: size for kind, size in sizes.items() if size is not None and server.state == "serving"},
+        allocator=_figures(inside, now) if inside else None,
     )
+
+
+def _figures(inside: Inside, now: float) -> AllocatorFigures:
+    allocator = inside.allocator
+    same = {name: getattr(allocator, name) for name in AllocatorFigures.__struct_fields__ if hasattr(allocator, name)}
+    return AllocatorFigures(
+        age_seconds=max(0.0, now - allocator.at), active_lowest_bytes=inside.lowest_active_bytes, **same
+    )
+
+
+def _allocators(
+    seated: Sequence[Seat], gpus: Mapping[str, str], inside: Mapping[str, Inside]
+) -> Iterator[Fragmentation]:
+    for seat in seated:
+        ratio = inside[seat.uuid].allocator.fragmentation_ratio if seat.uuid in inside else None
+        if ratio is not None:
+            yield Fragmentation(
+                kind="allocator",
+                gpu=gpus[seat.uuid],
+                server=seat.server,
+                replica=seat.rank.replica if seat.rank else "0",
+                low=ratio,
+                likely=ratio,
+                high=ratio,
+            )
 
 
 def _replica(reading: ReplicaReading) -> Replica:

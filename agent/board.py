@@ -1,7 +1,7 @@
 """The board: collectors pin their latest readings on it, a tick turns what is fresh into a snapshot for all readers."""
 
 import gzip
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
 
 import msgspec
@@ -12,6 +12,7 @@ from agent.assembly import DeviceExtremes, device_record, server_record
 from agent.exporter import Renderer
 from agent.hardware import Hardware
 from agent.health import Health
+from agent.inside import Insiders
 from agent.memory.budget import Device as BudgetDevice
 from agent.memory.history import Peaks
 from agent.processes import Look
@@ -20,6 +21,7 @@ from agent.seating import seats
 from agent.snapshot import Pool, Reload, Snapshot
 from agent.upgrades import Upgrades
 from agent.watch import ServerWatch
+from collectors.probe_files import ProbePass
 from collectors.readings import (
     DeviceReading,
     Fault,
@@ -88,6 +90,7 @@ class Board:
         self._used: dict[str, tuple[int, Peaks]] = {}  # with the total that they are of
         self._hardware = Hardware()
         self._targets: set[str] = set()
+        self._insiders = Insiders()
         self._reload: Reload | None = None
         self._renderer = Renderer()
         self.published = self._publish()
@@ -164,6 +167,10 @@ class Board:
         self.health.forget("log", watch.facts.name)
         watch.take_log(structs.replace(watch.log, ranks=(), ready=False) if watch.log else None)
 
+    def took_probes(self, outcome: Outcome[ProbePass], asked: Collection[int | None]) -> None:
+        """Take what probes inside the engines say; ``asked`` are the processes that have a file, None: nobody's."""
+        self._insiders.took(outcome, self.watches, asked=asked, health=self.health, record=self._record)
+
     def took_state(self, fault: Fault | None, duration_seconds: float) -> None:
         """Take how it last went to read or write the state file."""
         self._record("state", "", fault, duration_seconds)
@@ -201,6 +208,7 @@ class Board:
             budget = watch.budget(_budget_device(place))
             views[name] = awake_or_not(node, structs.replace(views[name], budget=budget, notes=watch.notes), seated)
         gpus = {uuid: device.gpu for uuid, device in by_uuid.items()}
+        inside = self._insiders.at(views, seated, by_uuid, now)
         devices = tuple(
             device_record(
                 device,
@@ -211,10 +219,20 @@ class Board:
                 extremes=self._extremes(device, now),
                 health=self._hardware.health(device, gpu),
                 now=now,
+                inside={server: one for (server, uuid), one in inside.items() if uuid == device.uuid},
             )
             for gpu, device in (self._hardware.labelled(node) if node is self._node else ())
         )
-        servers = {name: server_record(view, seated=seated, gpus=gpus, now=now) for name, view in views.items()}
+        servers = {
+            name: server_record(
+                view,
+                seated=seated,
+                gpus=gpus,
+                now=now,
+                inside={uuid: one for (server, uuid), one in inside.items() if server == name},
+            )
+            for name, view in views.items()
+        }
         self.upgrades.look(views.values(), servers, devices, now=now, wall=self._wall())
         for name, view in views.items():
             if (upgrade := self.upgrades.of(view, gpus)) is not None:

@@ -122,6 +122,12 @@ def _device(device: Device) -> Iterator[Sample]:
         yield "memory_overattributed_bytes", {**gpu, "server": server}, count
     for server, count in device.unexplained_bytes.items():
         yield "memory_unexplained_bytes", {**gpu, "server": server}, count
+    for server, room in device.transients.items():
+        where = {**gpu, "server": server}
+        if room.peak_bytes is not None and room.peak_evidence != "predicted":
+            yield "transient_peak_bytes", where, room.peak_bytes
+        if room.room_bytes is not None:
+            yield "transient_room_bytes", where, room.room_bytes
     for window, count in device.used_max_bytes.items():
         yield "memory_used_max_bytes", {**gpu, "window": window}, count
     for window, count in device.free_min_bytes.items():
@@ -197,9 +203,10 @@ def _server(server: Server) -> Iterator[Sample]:
             where = {**name, **versions, "gpu": moved.gpu, "component": moved.component}
             yield "server_upgrade_delta_bytes", where, moved.delta_bytes
     for ratio in server.fragmentation:
+        if ratio.kind == "allocator" and ratio.gpu is not None:  # measured: no bounds, and a gpu has one rank
+            yield "fragmentation_ratio", {"kind": ratio.kind, **name, "gpu": ratio.gpu}, ratio.high
+            continue
         where = {"kind": ratio.kind, **name, **({"replica": ratio.replica} if several else {})}
-        if ratio.gpu is not None:
-            where["gpu"] = ratio.gpu
         for bound, share in (("low", ratio.low), ("likely", ratio.likely), ("high", ratio.high)):
             if share is not None:
                 yield "fragmentation_ratio", {**where, "bound": bound}, share

@@ -14,6 +14,7 @@ REASONS: Mapping[str, tuple[str, ...]] = {
     "endpoint": ("refused", "timeout"),
     "model": ("malformed",),
     "log": ("absent", "permission"),
+    "probe": ("stale", "silent"),
     "state": ("full", "read_only"),
 }
 """Failure reasons that are exported as 0 from the start, so that a first failure is seen as an increase."""

@@ -68,6 +68,10 @@ CATALOGUE: tuple[Metric, ...] = (
     _gauge("kv_used_ratio", "server replica pool", "Share of the pool held by live requests, 0-1."),
     _gauge("kv_growth_tokens_per_second", "server replica pool", "Net growth of used tokens over the last 3 minutes."),
     _gauge("fragmentation_ratio", "kind gpu server replica bound", "Share of memory lost to fragmentation, 0-1."),
+    _gauge(
+        "transient_peak_bytes", "gpu server", "Highest bytes that temporaries of the rank have taken since its start."
+    ),
+    _gauge("transient_room_bytes", "gpu server", "Bytes that temporaries of the rank could take now."),
     _gauge("server_requests", "server replica state", "Requests by state: running, waiting."),
     _counter("server_preemptions_total", "server replica", "Requests preempted for want of KV since the engine began."),
     _counter("server_refusals_total", "server replica", "Requests seen to fail for want of KV, at least."),

@@ -18,10 +18,12 @@ from agent.settings import Intervals
 from agent.state_file import StateFile
 from agent.watch import ServerWatch
 from collectors.engine_logs.reader import LogReader
+from collectors.probe_files import Place, Probes
 from collectors.readings import ModelFiles
 from collectors.run import Outcome, run
 
 TICK_SECONDS = 1.0
+PROBE_SECONDS = 1.0
 MODEL_RETRY_SECONDS = 60.0
 ENDPOINT_DEADLINE_SECONDS = 6.0
 THREAD_DEADLINE_SECONDS = 10.0
@@ -48,6 +50,7 @@ class Poller:
         look: Callable[[], Look],
         intervals: Intervals,
         clock: Callable[[], float],
+        probes: Probes | None = None,
         state_file: StateFile | None = None,
     ) -> None:
         self._board = board
@@ -56,6 +59,10 @@ class Poller:
         self._look = look
         self._intervals = intervals
         self._clock = clock
+        self._probes = probes
+        self._probe_files: tuple[Place, ...] = ()
+        self._have_read_probes = False
+        self._probed = asyncio.Event()  # there are files of probes to be read
         self._state_file = state_file
         self._look_again = asyncio.Event()
         self._restart_devices = asyncio.Event()
@@ -66,6 +73,8 @@ class Poller:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._read_devices())
             group.create_task(self._tick())
+            if self._probes is not None:
+                group.create_task(self._read_probes(self._probes))
             if self._state_file is not None:
                 group.create_task(self._remember(self._state_file))
             self._follow(group)
@@ -111,6 +120,9 @@ class Poller:
                 watch.saw(None, hidden=True)
             return
         self._fleet.found(outcome.value.found)
+        self._probe_files = outcome.value.probes
+        if self._probe_files:
+            self._probed.set()
         for watch in self._fleet.watches:
             name = watch.facts.name
             if name in outcome.value.trees or name in outcome.value.faults:
@@ -183,6 +195,23 @@ class Poller:
                     held = False
         finally:
             _in_daemon_thread(log.close)
+
+    async def _read_probes(self, probes: Probes) -> None:
+        """Read the files of probes once a second while there are any; without one, not a thing is done."""
+        while True:
+            await self._probed.wait()
+            files = self._probe_files
+            async with self._threaded("probe", "", partial(probes.read, files)) as outcome:
+                self._board.took_probes(outcome, {file.pid for file in files})
+            self._have_read_probes = True
+            if not files:
+                self._probed.clear()
+            await asyncio.sleep(PROBE_SECONDS)
+
+    @property
+    def awaits_probes(self) -> bool:
+        """Whether files were found that have not been read yet."""
+        return bool(self._probe_files) and not self._have_read_probes
 
     async def _remember(self, file: StateFile) -> None:
         """Take what the state file says, then write what is new; what fails is tried again, and the agent goes on."""

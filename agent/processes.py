@@ -7,6 +7,7 @@ from msgspec import Struct
 from collectors.discovery.host import Discovery
 from collectors.errors import CollectorError
 from collectors.home import Homes
+from collectors.probe_files import Place, Probes
 from collectors.procfs import ProcessTable
 from collectors.readings import Fault, FoundServer, Home, ProcessTree
 
@@ -18,10 +19,16 @@ class Look(Struct, frozen=True, kw_only=True):
     trees: dict[str, ProcessTree | None] = {}
     faults: dict[str, Fault] = {}
     homes: dict[int, Home] = {}  # by the pid of a server's first process
+    probes: tuple[Place, ...] = ()  # files that probes inside their processes write
 
 
 def look(
-    table: ProcessTable, discovery: Discovery | None, ports: Mapping[str, int], *, homes: Homes | None = None
+    table: ProcessTable,
+    discovery: Discovery | None,
+    ports: Mapping[str, int],
+    *,
+    homes: Homes | None = None,
+    probes: Probes | None = None,
 ) -> Look:
     """Scan for servers, then find who listens on each of these ports that no found server has.
 
@@ -48,9 +55,10 @@ def look(
         if tree is not None:
             contested.add(port)
     believed = tuple(one for one in found if not _pretends(one, contested))
-    roots = [tree.processes[0] for tree in (*trees.values(), *(one.tree for one in believed)) if tree is not None]
-    places = homes.of(roots) if homes else {}
-    return Look(found=believed, trees=trees, faults=faults, homes=places)
+    seen = [tree for tree in (*trees.values(), *(one.tree for one in believed)) if tree is not None]
+    places = homes.of([tree.processes[0] for tree in seen]) if homes else {}
+    files = probes.find(process for tree in seen for process in tree.processes) if probes else ()
+    return Look(found=believed, trees=trees, faults=faults, homes=places, probes=files)
 
 
 def _pretends(found: FoundServer, contested: set[int]) -> bool:

@@ -73,6 +73,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     servers: tuple[ServerSettings, ...] = ()
     web_config_file: str | None = None
     state_directory: str | None = None
+    probe_directory: str | None = None
 
 
 def load_settings(path: Path) -> Settings:
@@ -161,6 +162,7 @@ def _check(settings: Settings, where: str) -> None:
     parse_listen(settings.listen, where=f"{where}: listen")
     _check_path(settings.web_config_file, f"{where}: web_config_file")
     _check_path(settings.state_directory, f"{where}: state_directory")
+    _check_path(settings.probe_directory, f"{where}: probe_directory")
     urls: dict[str, int] = {}
     names: dict[str, int] = {}
     for number, server in enumerate(settings.servers):

@@ -4,8 +4,10 @@ from typing import Literal
 
 from msgspec import Struct
 
+from agent.memory.transients import Transient
 from collectors.readings import (
     AdaptersReading,
+    AllocatorBackend,
     Container,
     Evidence,
     FailureKind,
@@ -24,7 +26,9 @@ BOUNDS: tuple[Bound, ...] = ("low", "likely", "high")
 
 
 class Component(Struct, frozen=True, kw_only=True):
-    """A named share of a device's memory. ``server`` is empty for the device's own shares."""
+    """A named share of a device's memory. ``server`` is empty for the device's own shares; ``source`` says in words
+    what it is from, ``age_seconds`` how old that is.
+    """
 
     component: str
     server: str = ""
@@ -32,6 +36,7 @@ class Component(Struct, frozen=True, kw_only=True):
     budget_bytes: int | None = None
     evidence: Evidence
     age_seconds: float
+    source: str = ""
 
 
 class BudgetLine(Struct, frozen=True, kw_only=True):
@@ -43,6 +48,37 @@ class BudgetLine(Struct, frozen=True, kw_only=True):
     bytes: int
 
 
+class AllocatorFigures(Struct, frozen=True, kw_only=True):
+    """What PyTorch's allocator says of a rank from inside, by the probe's files; bytes, and counts since its start.
+
+    ``active_lowest_bytes``: the least that was active since the rank has its pool. Split segments mean nothing where
+    segments expand, and are None there.
+    """
+
+    age_seconds: float
+    files: tuple[str, ...]
+    torch_version: str | None
+    backend: AllocatorBackend | None
+    expandable_segments: bool | None
+    fragmentation_ratio: float | None
+    allocated_bytes: int | None
+    active_bytes: int | None
+    active_lowest_bytes: int | None
+    active_peak_bytes: int | None
+    reserved_bytes: int | None
+    reserved_peak_bytes: int | None
+    requested_bytes: int | None
+    inactive_split_bytes: int | None
+    private_pools_bytes: int | None
+    parameters_bytes: int | None
+    kv_tensors_bytes: int | None
+    largest_free_block_bytes: int | None
+    free_in_segments_bytes: int | None
+    alloc_retries: int | None
+    ooms: int | None
+    device_allocs: int | None
+
+
 class Rank(Struct, frozen=True, kw_only=True):
     """Which rank of a server sits on which device; rank numbers are None where only the device is known."""
 
@@ -52,10 +88,15 @@ class Rank(Struct, frozen=True, kw_only=True):
     pp_rank: int | None
     replica: str
     pool_bytes: dict[PoolKind, int] = {}
+    allocator: AllocatorFigures | None = None
 
 
 class Fragmentation(Struct, frozen=True, kw_only=True):
-    """KV-block-internal fragmentation: the share of handed-out KV slots that hold no token, with its bounds."""
+    """Two kinds, never one number. ``kv_block``: the share of handed-out KV slots that hold no token, with its bounds.
+
+    ``allocator``: the share of what a rank's allocator holds of a device that is not active; measured, so the bounds
+    are the value.
+    """
 
     kind: Literal["allocator", "kv_block"]
     gpu: str | None = None
@@ -101,6 +142,7 @@ class Device(Struct, frozen=True, kw_only=True):
     budget: tuple[BudgetLine, ...] = ()
     overattributed_bytes: dict[str, int] = {}  # by server, "" for the device's own shares
     unexplained_bytes: dict[str, int] = {}
+    transients: dict[str, Transient] = {}  # by server
     used_max_bytes: dict[str, int] = {}  # by window: 60s, start
     free_min_bytes: dict[str, int] = {}
     health: GpuHealth | None = None

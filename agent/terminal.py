@@ -6,7 +6,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from agent.snapshot import Collector, Device, Log, Server, Snapshot, Upgrade
+from agent.memory.transients import Transient
+from agent.snapshot import Collector, Device, Fragmentation, Log, Rank, Server, Snapshot, Upgrade
+from agent.sources import explained
 
 GIB = 2**30
 
@@ -21,6 +23,9 @@ def print_snapshot(snapshot: Snapshot, *, explain: bool, console: Console | None
         if device.headroom_ratio is not None:
             console.print(f"headroom {device.headroom_ratio:.1%} of {_gib(device.total_bytes)}")
         console.print(_device(device, explain=explain))
+        rooms = (_room(server, room) for server, room in device.transients.items())
+        for line in (*filter(None, rooms), *(explained(snapshot, device) if explain else ())):
+            console.print(f"  {escape(line)}")
     for server in snapshot.servers:
         facts = (server.name, f"{server.engine} {server.version or ''}".strip(), server.state, server.url)
         console.print("  ".join(fact for fact in facts if fact), style="bold", markup=False)
@@ -29,7 +34,7 @@ def print_snapshot(snapshot: Snapshot, *, explain: bool, console: Console | None
             console.print(f"  {escape(server.upgrade.summary)}")
             if explain:
                 console.print(_upgrade(server.upgrade))
-        for line in (*_beside(server), *(_facts(server) if explain else ())):
+        for line in (*_fragmented(server), *_beside(server), *(_facts(server) if explain else ())):
             console.print(f"  {escape(line)}")
     if not snapshot.devices:
         console.print("No device: nothing is known about GPU memory.")
@@ -58,6 +63,37 @@ def _device(device: Device, *, explain: bool) -> Table:
             if count:
                 table.add_row(f"of it {what}", escape(server), _gib(count), "", "")
     return table
+
+
+def _room(server: str, room: Transient) -> str | None:
+    """A sentence on the highest peak of temporaries and the room for one; None where either is not known."""
+    if room.peak_bytes is None or room.room_bytes is None:
+        return None
+    peak = f"{_gib(room.peak_bytes)} ({room.peak_evidence})"
+    if room.is_short:
+        return f"no room: a prefill of {server} needs {peak} for a moment, {_gib(room.room_bytes)} are there"
+    return f"a prefill of {server} needs up to {peak} for a moment, {_gib(room.room_bytes)} are there"
+
+
+def _fragmented(server: Server) -> Iterator[str]:
+    """Each kind by its name; they are never summed."""
+    for one in server.fragmentation:
+        if one.kind == "allocator":
+            rank = next((rank for rank in server.ranks if rank.gpu == one.gpu), None)
+            yield _allocator(one, rank)
+        else:
+            of = f" of replica {one.replica}" if len(server.replicas) > 1 else ""
+            yield f"fragmentation inside KV blocks{of}: {one.low:.1%} to {one.high:.1%} of the slots handed out"
+
+
+def _allocator(one: Fragmentation, rank: Rank | None) -> str:
+    text = f"fragmentation of the allocator on gpu {one.gpu}: {one.high:.1%} of what it reserves is not active"
+    inside = rank.allocator if rank else None
+    if inside is None:
+        return text
+    counts = (("out of memory", inside.ooms), ("retries of an allocation", inside.alloc_retries))
+    told = [f"{what} {_count(number)} times" for what, number in counts if number]
+    return ", ".join((text, *told))
 
 
 def _rows(device: Device) -> Iterator[tuple[str, str, int, str]]:

@@ -18,6 +18,7 @@ from collectors.readings import (
     HostKills,
     LogReading,
     ModelFiles,
+    ProbeReading,
     ProcessTree,
     RankTitle,
     ServerReading,
@@ -58,6 +59,7 @@ class ServerWatch:
         self.model: ModelFiles | None = None
         self.home: Home | None = None
         self.log: LogReading | None = None
+        self.probes: tuple[ProbeReading, ...] = ()
         self.host_oom_kills: int | None = None
         self.restarts = 0
         self.histories: dict[tuple[str, str], PoolHistory] = {}
@@ -147,6 +149,7 @@ class ServerWatch:
             reading=self.reading,
             tree=self.tree,
             log=self.log,
+            probes=self.probes,
             host_oom_kills=self.host_oom_kills,
             container=self.home.container if self.home else None,
             titles=self._titles,

@@ -396,3 +396,44 @@ class Home(Struct, frozen=True, kw_only=True):
     container: Container | None = None
     logs: tuple[str, ...] = ()
     kills: HostKills | None = None
+
+
+AllocatorBackend = Literal["native", "cudaMallocAsync", "other"]
+
+
+class ProbeReading(Struct, frozen=True, kw_only=True):
+    """Statistics of PyTorch's allocator for one process on one device, written by a probe inside that process.
+
+    ``pid`` is None where only the file is known, not whose it is. ``at`` is when it was written; after
+    ``lasts_seconds`` it is old. ``number`` is the device's in that process, ``uuid_digits`` the 32 of its UUID. Bytes
+    are of the whole process on the device; ``active`` counts what is freed but still awaited by a stream, ``reserved``
+    all that is held from the driver, ``private_pools`` what of it CUDA graphs and others keep apart. ``parameters`` and
+    ``kv_tensors`` are what the server itself tells. ``alloc_retries``, ``ooms`` and ``device_allocs`` count since the
+    process began.
+    """
+
+    pid: int | None
+    at: float
+    lasts_seconds: float
+    file: str
+    number: int
+    uuid_digits: str | None = None
+    torch_version: str | None = None
+    expandable_segments: bool | None = None
+    backend: AllocatorBackend | None = None
+    allocated_bytes: int | None = None
+    allocated_peak_bytes: int | None = None
+    active_bytes: int | None = None
+    active_peak_bytes: int | None = None
+    reserved_bytes: int | None = None
+    reserved_peak_bytes: int | None = None
+    requested_bytes: int | None = None
+    inactive_split_bytes: int | None = None
+    private_pools_bytes: int | None = None
+    parameters_bytes: int | None = None
+    kv_tensors_bytes: int | None = None
+    largest_free_block_bytes: int | None = None
+    free_in_segments_bytes: int | None = None
+    alloc_retries: int | None = None
+    ooms: int | None = None
+    device_allocs: int | None = None

@@ -1,5 +1,6 @@
 """Make ``docs/metrics.md`` from the catalogue, ``docs/cli.md`` from the help texts, ``docs/gpus.md`` from the table,
-``docs/engines.md`` from the registry, and the tables of recorded engines in ``docs/budget.md``.
+``docs/engines.md`` from the registry, the tables of recorded engines in ``docs/budget.md``, and the chart of a recorded
+life in ``docs/fragmentation.md``.
 
 ``python -m docs.build [--check]`` in the project's root; ``--check`` writes nothing and fails on a difference.
 """
@@ -15,7 +16,7 @@ from agent.memory.units import GIB
 from agent.metrics import CATALOGUE
 from collectors.registry import ENGINES, Engine
 from collectors.support import TOLD
-from docs import accuracy
+from docs import accuracy, life_chart
 
 FOLDER = Path(__file__).parent
 
@@ -112,6 +113,7 @@ PAGES = {
     "cli.md": commands_page,
     "gpus.md": gpus_page,
     "budget.md": budget_page,
+    "fragmentation.svg": life_chart.svg,
 }
 
 

@@ -18,6 +18,7 @@ cut from the least trusted end and returned as over-attribution, so that an erro
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from collectors.readings import Evidence, MemoryKind, MemoryReading, ProcessesReading
 
@@ -38,12 +39,17 @@ INVISIBLE_ABOVE_BYTES = 256 * 2**20
 
 
 class Part(Struct, frozen=True, kw_only=True):
-    """A share of a device; ``server`` is empty for the device's own."""
+    """A share of a device; ``server`` is empty for the device's own.
+
+    ``source`` names what it is from, ``at`` is when that was read; None: when the device's memory was.
+    """
 
     component: str
     bytes: int
     evidence: Evidence
     server: str = ""
+    source: str = ""
+    at: float | None = None
 
 
 class Share(Struct, frozen=True, kw_only=True):
@@ -82,13 +88,17 @@ def attribute(
     allocated = memory.total_bytes - memory.free_bytes - (memory.reserved_bytes or 0)
     shared = kind == "unified"
     visible = _visible(processes, 0 if shared else allocated)
-    wanted, cuts = _claims(visible, shares)
+    wanted, cuts = _claims(visible, shares, processes.at if processes else None)
     parts = _fill(wanted, allocated, cuts)
     rest = allocated - sum(part.bytes for part in parts)
-    device = [Part(component="host" if shared else "hidden", bytes=rest, evidence="measured")]
-    device.append(Part(component="free", bytes=memory.free_bytes, evidence="measured"))
+    whose, totals = ("host", "/proc/meminfo") if shared else ("hidden", "driver: memory")
+    device = [
+        Part(component=whose, bytes=rest, evidence="measured", source=f"{totals}, total - all other components"),
+        Part(component="free", bytes=memory.free_bytes, evidence="measured", source=f"{totals}, free"),
+    ]
     if memory.reserved_bytes is not None:
-        device.insert(0, Part(component="reserved", bytes=memory.reserved_bytes, evidence="measured"))
+        source = "driver: memory (v2), reserved"
+        device.insert(0, Part(component="reserved", bytes=memory.reserved_bytes, evidence="measured", source=source))
     return Breakdown(parts=(*parts, *device), overattributed_bytes=cuts)
 
 
@@ -99,7 +109,9 @@ def _visible(processes: ProcessesReading | None, allocated_bytes: int) -> dict[i
     return {process.pid: process.used_bytes for process in processes.processes}
 
 
-def _claims(visible: dict[int, int | None] | None, shares: Sequence[Share]) -> tuple[list[Part], dict[str, int]]:
+def _claims(
+    visible: dict[int, int | None] | None, shares: Sequence[Share], at: float | None
+) -> tuple[list[Part], dict[str, int]]:
     """All parts but the device's own, most trusted first, each server already cut to what its processes hold."""
     cuts = {share.server: 0 for share in shares}
     held = {share.server: _held(share, visible) for share in shares}
@@ -111,15 +123,25 @@ def _claims(visible: dict[int, int | None] | None, shares: Sequence[Share]) -> t
             unseen += share.named
             continue
         kept = _fill(_ordered(share.named), room, cuts)
+        seen += kept
         rest = room - sum(part.bytes for part in kept)
-        seen += [*kept, Part(component="runtime", server=share.server, bytes=rest, evidence="measured")]
+        source = "driver: processes, less the server's other components"
+        seen.append(
+            Part(component="runtime", server=share.server, bytes=rest, evidence="measured", source=source, at=at)
+        )
     claims = _ordered(seen)
     if visible is not None:
         owned = frozenset[int]().union(*(share.pids for share in shares))
         others = sum(used or 0 for pid, used in visible.items() if pid not in owned)
-        claims.append(Part(component="other_processes", bytes=others, evidence="measured"))
+        source = "driver: processes of no known server"
+        claims.append(Part(component="other_processes", bytes=others, evidence="measured", source=source, at=at))
         cuts.setdefault("", 0)
     return claims + _ordered(unseen), cuts
+
+
+def held_bytes(processes: ProcessesReading | None, pids: frozenset[int]) -> int | None:
+    """Bytes that these processes hold on a device; None when the driver does not show them."""
+    return _held(Share(server="", pids=pids), _visible(processes, 0))
 
 
 def _held(share: Share, visible: dict[int, int | None] | None) -> int | None:
@@ -144,9 +166,5 @@ def _fill(parts: Iterable[Part], room: int, cuts: dict[str, int]) -> list[Part]:
         size = min(part.bytes, room)
         cuts[part.server] += part.bytes - size
         room -= size
-        kept.append(
-            part
-            if size == part.bytes
-            else Part(component=part.component, server=part.server, bytes=size, evidence=part.evidence)
-        )
+        kept.append(part if size == part.bytes else replace(part, bytes=size))
     return kept

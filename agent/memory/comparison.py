@@ -15,17 +15,24 @@ RUNTIME_COMPONENTS = ("runtime", "cuda_graphs", "activations", "allocator_slack"
 def headroom_ratio(
     parts: Sequence[Part], total_bytes: int, runtime: Mapping[str, RuntimeBudget | None]
 ) -> float | None:
-    """Share of the device left for temporaries and fragmentation: free + activations + allocator slack.
+    """Share of the device left for temporaries and fragmentation; see ``room_bytes``."""
+    room = room_bytes(parts, runtime)
+    return None if room is None else room / total_bytes
 
-    Where a server's activations and slack are not told apart they are in its ``runtime``; the part of that above the
-    likely context, graphs and libraries of its budget counts as room, up to the budget's high bound: what is above it
-    is unexplained, and may be a leak. None when a server has no budget, or weights and pool are in its ``runtime`` too.
+
+def room_bytes(parts: Sequence[Part], runtime: Mapping[str, RuntimeBudget | None]) -> int | None:
+    """What is left for temporaries and fragmentation: free + activations + allocator slack.
+
+    Where a server's activations are not told apart they are in its ``runtime``; the part of that above the likely
+    context, graphs and libraries of its budget counts as room, up to the budget's high bound: what is above it is
+    unexplained, and may be a leak. None when a server has no budget, or weights and pool are in its ``runtime`` too.
 
     Args:
         runtime: by server, its budget's runtime on this device, None where there is no budget.
     """
     room = 0
-    apart = {part.server for part in parts if part.component in ROOM_COMPONENTS[1:]}
+    apart = {part.server for part in parts if part.component == "activations"}
+    slack = {part.server: part.bytes for part in parts if part.component == "allocator_slack"}
     named = {(part.server, part.component) for part in parts}
     for part in parts:
         if part.component in ROOM_COMPONENTS:
@@ -35,8 +42,9 @@ def headroom_ratio(
             if budget is None or not {(part.server, "weights"), (part.server, "kv_used")} <= named:
                 return None
             fixed = budget.context.likely + budget.cuda_graphs.likely + budget.non_torch.likely
-            room += max(0, min(runtime_bytes(parts, part.server), budget.high) - fixed)
-    return room / total_bytes
+            held = runtime_bytes(parts, part.server) - slack.get(part.server, 0)
+            room += max(0, min(held, budget.high) - fixed)
+    return room
 
 
 def runtime_bytes(parts: Sequence[Part], server: str) -> int:

@@ -13,7 +13,7 @@ const OF_SERVER = {
   cuda_graphs: ["CUDA graphs", "Memory of captured graphs"],
   activations: ["Activations", "Temporaries of the forward pass"],
   allocator_slack: ["Allocator slack", "Reserved by the engine's allocator and not in use"],
-  context: ["Context", "CUDA context and loaded kernels"],
+  context: ["Context", "CUDA context, loaded kernels and libraries: all that is outside the allocator"],
   runtime: ["Runtime", "The rest of the server's processes: context, graphs, temporaries, and what is unexplained"],
 };
 

@@ -7,14 +7,16 @@ import { known, lines, of } from "./evidence.js";
 import { figures } from "./figures.js";
 import { difference, duration, gib, gpuName, percent, width } from "./format.js";
 import { applicationErrors, troubles } from "./health.js";
+import { transients } from "./inside.js";
 import { notes, prose } from "./notes.js";
 import { why } from "./tip.js";
 
 export const HEADROOM_RULE = 0.1;
 const METER_END = 0.3;
 const STALE_SECONDS = 5;
-const HEADROOM = "Room for temporaries and fragmentation: what is free, and what runtime holds above the likely "
-  + "context, graphs and libraries of its budget, up to its high bound.";
+const HEADROOM = "Room for temporaries and fragmentation: what is free, activations and allocator slack; where these "
+  + "are not known apart, what runtime holds above the likely context, graphs and libraries of its budget, up to its "
+  + "high bound.";
 const KINDS = { unified: "unified memory", mig: "MIG instance" };
 
 /** The card of one device. */
@@ -55,6 +57,7 @@ function readings(device, servers) {
     h("div", { class: "bars" }, liveBar(device, parts, servers),
       serversOf(device).map((name) => budgetBar(device, parts, name, servers))),
     callouts(device),
+    transients(device),
     figures(device, parts, servers),
     extremes(device),
   ];

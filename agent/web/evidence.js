@@ -34,6 +34,7 @@ export function partTip(device, part, server) {
     `${label(part.component)}${of(part.server)}: ${gib(part.bytes)} GiB, ${percent(part.bytes / device.total_bytes)}`,
     `${meaning(part.component)}.`,
     `Live is ${known(part.evidence, part.age_seconds)}`,
+    part.source && `From ${part.source}.`,
     budgetLines(part.component, range, part.bytes, server));
 }
 

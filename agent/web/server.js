@@ -5,6 +5,7 @@ import { h } from "./dom.js";
 import { known, lines } from "./evidence.js";
 import { fold } from "./folds.js";
 import { count, duration, gib, gpuName, UNKNOWN } from "./format.js";
+import { fragmentation } from "./inside.js";
 import { notes, prose } from "./notes.js";
 import { origin } from "./origin.js";
 import { pools, thinPools } from "./pools.js";
@@ -57,6 +58,7 @@ function serverBody(server, view) {
     wrong(server, view).map((text) => h("p", { class: "call" }, prose(text))),
     ["serving", "sleeping"].includes(server.state) && load(server),
     pools(server, view.history),
+    fragmentation(server),
     beside(server),
     upgrade(server),
     notes(server.notes),

@@ -8,8 +8,8 @@ from msgspec.structs import asdict, replace
 
 from collectors.simulated.engine import Engine, Request
 from collectors.simulated.memory import DeviceMemory
-from collectors.simulated.sizing import MIB, PAGE_BYTES, Phase, phase_at, rank_sizes, whole_pages
-from collectors.simulated.state import HostProcess
+from collectors.simulated.sizing import MIB, PAGE_BYTES, Phase, allocator_sizes, phase_at, rank_sizes, whole_pages
+from collectors.simulated.state import AllocatorState, HostProcess
 from collectors.simulated.story import Arrival, Device, Length, Process, Server, ShortRequests
 
 STEP_SECONDS = 0.1
@@ -88,6 +88,18 @@ class ServerLife:
         yield HostProcess(parent=api, pid=core, started_at=started, title="VLLM::EngineCore")
         for rank, pid in enumerate(workers):
             yield HostProcess(parent=core, pid=pid, started_at=started, title=f"VLLM::Worker_TP{rank}")
+
+    def allocators(self) -> Iterator[AllocatorState]:
+        """What a probe inside each rank says, where the server has one."""
+        if self.phase is None or not self.server.probe:
+            return
+        _, done = phase_at(self.server.loading, self._clock.now - self.started_at)
+        busy = min(1.0, len(self.engine.running) / self.server.arguments.max_num_seqs) if self.engine else 0.0
+        sizes = allocator_sizes(self.sizes, self.phase, done, busy)
+        if sizes is None:
+            return
+        for device, pid in self._ranks:
+            yield AllocatorState(index=device, pid=pid, **asdict(sizes))
 
     def _command_line(self, port: int) -> str:
         """As vLLM is started in the node's directory, where its model lies."""

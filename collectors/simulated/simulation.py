@@ -74,6 +74,7 @@ class Simulation:
             host_processes=tuple(
                 process for name, life in servers for process in life.host_processes(self._ports[name], self._stamp)
             ),
+            allocators=tuple(one for _, life in servers for one in life.allocators()),
         )
 
     def life(self, server: str) -> ServerLife:

@@ -55,6 +55,37 @@ class RankSizes(Struct, frozen=True, kw_only=True):
                 return loaded + self.pool_bytes + self.graphs_bytes + self.activations_bytes
 
 
+class AllocatorSizes(Struct, frozen=True, kw_only=True):
+    """What PyTorch's allocator has of a rank; bytes."""
+
+    active_bytes: int
+    active_peak_bytes: int
+    reserved_bytes: int
+    private_pools_bytes: int
+
+
+def allocator_sizes(sizes: RankSizes, phase: Phase, done: float, busy: float) -> AllocatorSizes | None:
+    """The allocator of a rank in a phase; None before there is one. Its context is outside, graphs are set apart.
+
+    ``busy`` (0-1): how many of the sequences that it may run are running; so much of the activations is in use.
+    """
+    held = sizes.held_bytes(phase, done)
+    if phase in ("boot", "context"):
+        return None
+    reserved = held - sizes.context_bytes
+    private = sizes.graphs_bytes if phase == "serving" else whole_pages(sizes.graphs_bytes * done)
+    private = private if phase in ("graphs", "serving") else 0
+    idle = sizes.activations_bytes if phase in ("profiling", "serving") else 0
+    unused = idle - int(sizes.activations_bytes * busy) if phase == "serving" else 0
+    profiled = sizes.weights_bytes + sizes.activations_bytes if phase != "weights" else 0
+    return AllocatorSizes(
+        active_bytes=reserved - private - unused,
+        active_peak_bytes=max(reserved - private, profiled),
+        reserved_bytes=reserved,
+        private_pools_bytes=private,
+    )
+
+
 def whole_pages(size: float) -> int:
     """Bytes the driver takes for ``size`` bytes."""
     return math.ceil(size / PAGE_BYTES) * PAGE_BYTES

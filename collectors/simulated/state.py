@@ -18,6 +18,7 @@ node in a given state. One space separates fields; a line's last field may hold 
     delay CALL MICROSECONDS                                       that call takes at least so long
     listener PORT PID STARTED_AT [TITLE...]                       process that listens on a loopback port
     child PARENT_PID PID STARTED_AT TITLE...                      its descendants, with their command line
+    allocator INDEX PID ACTIVE ACTIVE_PEAK RESERVED PRIVATE       bytes, as a probe inside the process says
 
 CALL is init, count, handle, mig (mode), slot (one MIG instance), identity, memory_v2, memory, bar1, numa, processes,
 health, events. A GPU whose memory is the host's answers memory and memory_v2 with code 3.
@@ -108,6 +109,17 @@ class HostProcess(Struct, frozen=True, kw_only=True):
     parent: int | None = None
 
 
+class AllocatorState(Struct, frozen=True, kw_only=True):
+    """PyTorch's allocator of one process on one device, as a probe inside it would tell; bytes."""
+
+    index: int
+    pid: int
+    active_bytes: int
+    active_peak_bytes: int
+    reserved_bytes: int
+    private_pools_bytes: int
+
+
 class NodeState(Struct, frozen=True, kw_only=True):
     """Everything a simulated driver and process table answer at one moment."""
 
@@ -125,15 +137,16 @@ class NodeState(Struct, frozen=True, kw_only=True):
     faults: tuple[tuple[Call, int | None, int], ...] = ()  # call, device (None: any), NVML error code
     hangs: tuple[tuple[Call, int | None], ...] = ()
     delays: tuple[tuple[Call, int], ...] = ()  # call, microseconds
+    allocators: tuple[AllocatorState, ...] = ()
 
     def lines(self) -> list[str]:
         out = [f"driver {self.driver_version}"]
         for device in self.devices:
             sizes = f"{device.total_bytes} {device.reserved_bytes} {device.allocated_bytes}"
             out.append(f"device {device.index} {device.uuid} {device.bus_id} {sizes} {device.name}")
-        for one in self.instances:
-            where = f"{one.index} {one.instance} {one.compute_instance}"
-            out.append(f"mig {where} {one.uuid} {one.total_bytes} {one.allocated_bytes} {one.name}")
+        for mig in self.instances:
+            where = f"{mig.index} {mig.instance} {mig.compute_instance}"
+            out.append(f"mig {where} {mig.uuid} {mig.total_bytes} {mig.allocated_bytes} {mig.name}")
         out += [f"mig_mode {index}" for index in self.mig_mode]
         for process in self.gpu_processes:
             used = "unknown" if process.used_bytes is None else process.used_bytes
@@ -145,6 +158,9 @@ class NodeState(Struct, frozen=True, kw_only=True):
                 out.append(f"listener {host.port} {host.pid} {host.started_at} {host.title}".rstrip())
             else:
                 out.append(f"child {host.parent} {host.pid} {host.started_at} {host.title}")
+        for one in self.allocators:
+            sizes = f"{one.active_bytes} {one.active_peak_bytes} {one.reserved_bytes} {one.private_pools_bytes}"
+            out.append(f"allocator {one.index} {one.pid} {sizes}")
         out += [f"fault {call} {_target(index)} {code}" for call, index, code in self.faults]
         out += [f"hang {call} {_target(index)}" for call, index in self.hangs]
         out += [f"delay {call} {microseconds}" for call, microseconds in self.delays]
@@ -229,6 +245,17 @@ def read_state(path: Path) -> NodeState:
         faults=tuple((_call(call), _index(target), int(code)) for call, target, code in fields.get("fault", [])),
         hangs=tuple((_call(call), _index(target)) for call, target in fields.get("hang", [])),
         delays=tuple((_call(call), int(microseconds)) for call, microseconds in fields.get("delay", [])),
+        allocators=tuple(
+            AllocatorState(
+                index=int(index),
+                pid=int(pid),
+                active_bytes=int(active),
+                active_peak_bytes=int(peak),
+                reserved_bytes=int(reserved),
+                private_pools_bytes=int(private),
+            )
+            for index, pid, active, peak, reserved, private in fields.get("allocator", [])
+        ),
     )
 
 

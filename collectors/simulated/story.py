@@ -118,7 +118,8 @@ class Crash(_Record, frozen=True, kw_only=True):
 class Server(_Record, frozen=True, kw_only=True):
     """One vLLM server; rank i of its tensor-parallel group runs on ``devices[i]``.
 
-    Every running request gets ``decode_tokens_per_second``; prompts share ``prefill_tokens_per_second``.
+    Every running request gets ``decode_tokens_per_second``; prompts share ``prefill_tokens_per_second``. With a
+    ``probe`` its ranks tell what their allocators hold.
     """
 
     name: FolderName
@@ -134,6 +135,7 @@ class Server(_Record, frozen=True, kw_only=True):
     prefill_tokens_per_second: Rate = 20000.0
     workload: Workload = Workload()
     crashes: tuple[Crash, ...] = ()
+    probe: bool = False
 
 
 class Process(_Record, frozen=True, kw_only=True):

@@ -71,7 +71,7 @@ MISTAKES = {
     "listn: x": "s.yml: unknown key 'listn'; did you mean listen?",
     "colour: blue": (
         "s.yml: unknown key 'colour'; expected one of listen, intervals, discovery, servers, web_config_file, "
-        "state_directory"
+        "state_directory, probe_directory"
     ),
     "listen: 5": ('s.yml: listen: expected text, got 5; write HOST:PORT, such as "0.0.0.0:10175"'),
     "listen: nowhere": "s.yml: listen: expected HOST:PORT with a port of 0 to 65535, got 'nowhere'",
@@ -115,7 +115,7 @@ MISTAKES = {
     f"listen: {'x' * 900_000}": f"s.yml: listen: expected HOST:PORT with a port of 0 to 65535, got '{'x' * 60}'...",
     f"{'x' * 900}: 1": (
         f"s.yml: unknown key '{'x' * 60}'...; expected one of listen, intervals, discovery, servers, web_config_file, "
-        "state_directory"
+        "state_directory, probe_directory"
     ),
     f"listen: !{'x' * 900}": (
         f"s.yml: not valid YAML: line 1, column 9: could not determine a constructor for the tag '!{'x' * 152}"

@@ -80,7 +80,7 @@ def test_the_state_file_is_written_only_when_something_changed(tmp_path: Path) -
     """While the pool fills nothing changes on the device, and the file stays as it is."""
 
     async def test() -> None:
-        subject = node(tmp_path, tick=5)
+        subject = node(tmp_path, tick=5, name="eight")
         await subject.start()
         try:
             await subject.run(200)
