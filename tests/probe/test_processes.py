@@ -73,7 +73,7 @@ if __name__ == "__main__":
     assert run(python, text, folder) == "[9, 16, 25]\n"
 
 
-def test_a_child_that_runs_another_program_leaves_no_file(python: str, folder: Path) -> None:
+def test_a_child_that_runs_another_program_leaves_no_file(folder: Path) -> None:
     """Between fork and exec nothing is written."""
     text = """
 vramscope_probe.start()
@@ -83,26 +83,25 @@ if pid == 0:
     os.execv("/bin/sh", ["sh", "-c", "exit 7"])
 print(os.waitpid(pid, 0)[1] >> 8)
 """
-    assert run(python, text, folder, VRAMSCOPE_PROBE_INTERVAL="5") == "7\n"
+    assert run(sys.executable, text, folder, VRAMSCOPE_PROBE_INTERVAL="5") == "7\n"
     assert files(folder) == []
 
 
 @pytest.mark.parametrize(("end", "code"), [("os._exit(3)", 3), ("os.kill(os.getpid(), 9)", -9), ("os.abort()", -6)])
-def test_a_sudden_end_is_the_programs_own_and_the_next_one_sweeps(
-    python: str, folder: Path, end: str, code: int
-) -> None:
+def test_a_sudden_end_is_the_programs_own_and_the_next_one_sweeps(folder: Path, end: str, code: int) -> None:
     """What it leaves is whole and names a process that is gone; the next probe takes it away."""
-    with popen(python, f"{ENGINE}vramscope_probe.start()\nuntil(lambda: state() == 1)\n{end}", folder) as it:
+    text = f"{ENGINE}vramscope_probe.start()\nuntil(lambda: state() == 1)\n{end}"
+    with popen(sys.executable, text, folder) as it:
         it.communicate(timeout=60)
     left = of_pid(folder, it.pid)
     assert (it.returncode, said(left).pid) == (code, it.pid)
 
-    run(python, "vramscope_probe.start(); until(has_file)", folder)
+    run(sys.executable, "vramscope_probe.start(); until(has_file)", folder)
 
     assert files(folder) == []
 
 
-def test_signals_stay_with_the_programs_own_threads(python: str, folder: Path) -> None:
+def test_signals_stay_with_the_programs_own_threads(folder: Path) -> None:
     """A signal that the program blocks and waits for is not delivered to the probe's thread, where it would kill."""
     text = """
 vramscope_probe.start()
@@ -112,10 +111,10 @@ for number in (signal.SIGTERM, signal.SIGUSR1):
     os.kill(os.getpid(), number)
     print(signal.sigtimedwait({number}, 10).si_signo)
 """
-    assert run(python, text, folder) == f"{int(signal.SIGTERM)}\n{int(signal.SIGUSR1)}\n"
+    assert run(sys.executable, text, folder) == f"{int(signal.SIGTERM)}\n{int(signal.SIGUSR1)}\n"
 
 
-@pytest.mark.parametrize("value", ["off", "OFF", " off ", "0", "no", "false"])
+@pytest.mark.parametrize("value", ["off", " OFF ", "0"])
 def test_off(folder: Path, value: str) -> None:
     """Nothing of it runs."""
     text = "import threading; vramscope_probe.start(); time.sleep(0.3); print(threading.active_count())"
@@ -124,7 +123,7 @@ def test_off(folder: Path, value: str) -> None:
     assert not folder.exists()
 
 
-def test_without_proc_or_threads_nothing_happens(folder: Path) -> None:
+def test_without_threads_nothing_happens(folder: Path) -> None:
     """Whatever is odd about the host, the program goes on."""
     text = """
 import threading
