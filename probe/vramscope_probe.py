@@ -177,8 +177,8 @@ class Probe:
             signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _FAULTS)  # they are the engine's
             self._report()
         except Exception as error:  # an engine never fails for its probe
-            with contextlib.suppress(Exception):
-                self._write(SILENT, NOT_KNOWN, [], f"{type(error).__name__}: {error}")
+            with contextlib.suppress(Exception), _folder(self._directory) as folder:
+                self._write(folder, SILENT, NOT_KNOWN, [], f"{type(error).__name__}: {error}")
 
     def _report(self) -> None:
         """Until the process ends. What could not be written is tried again in a minute."""
@@ -191,21 +191,25 @@ class Probe:
             wait = self._interval
             if cuda is None and time.monotonic() < renewed + LONGEST_SECONDS:
                 continue
-            state = WAITING if cuda is None else REPORTING
-            backend = NOT_KNOWN if cuda is None else _backend(cuda)
-            devices = [] if cuda is None else self._devices(cuda, backend)
             try:
-                self._write(state, backend, devices)
-                renewed = time.monotonic() if cuda is None else float("-inf")
+                with _folder(self._directory) as folder:
+                    if cuda is None:
+                        self._write(folder, WAITING, NOT_KNOWN, [])
+                        renewed = time.monotonic()
+                    else:
+                        backend = _backend(cuda)
+                        devices = self._devices(cuda, backend, is_asked=self._is_asked(folder))
+                        self._write(folder, REPORTING, backend, devices)
+                        renewed = float("-inf")
             except OSError:
                 wait = LONGEST_SECONDS
 
-    def _devices(self, cuda: ModuleType, backend: int) -> list[Record]:
+    def _devices(self, cuda: ModuleType, backend: int, *, is_asked: bool) -> list[Record]:
         """A record for each device whose allocator this process has used."""
         numbers = range(min(cuda.device_count(), MAX_DEVICES))
         found = {number: _known(cuda.memory_stats_as_nested_dict(number), backend) for number in numbers}
         used = {number: known for number, known in found.items() if any(known.values())}
-        if self._is_asked() or self._is_settled(used):
+        if is_asked or self._is_settled(used):
             self._look_through(cuda)
         elif time.monotonic() > self._looked + LONGEST_SECONDS:
             self._seen = {n: {"private_pools": seen.get("private_pools")} for n, seen in self._seen.items()}
@@ -223,12 +227,10 @@ class Probe:
                 self._uuids[number] = bytes.fromhex(digits).hex().encode() if len(digits) == 32 else b""
         return self._uuids[number]
 
-    def _is_asked(self) -> bool:
+    def _is_asked(self, folder: int) -> bool:
         """Whether the file ``segments`` was touched since."""
-        with contextlib.suppress(OSError), _folder(self._directory) as folder:
-            before, self._asked_ns = self._asked_ns, _touched_ns(folder)
-            return before != self._asked_ns
-        return False
+        before, self._asked_ns = self._asked_ns, _touched_ns(folder)
+        return before != self._asked_ns
 
     def _is_settled(self, used: Mapping[int, Known]) -> bool:
         """Once: all is loaded, and this version of torch does not count its private pools by itself."""
@@ -247,7 +249,7 @@ class Probe:
             numbers = {segment["device"] for segment in segments}
             self._seen = {n: _summary([one for one in segments if one["device"] == n]) for n in numbers}
 
-    def _write(self, state: int, backend: int, devices: list[Record], reason: str = "") -> None:
+    def _write(self, folder: int, state: int, backend: int, devices: list[Record], reason: str = "") -> None:
         """Replace the file.
 
         Raises:
@@ -260,8 +262,7 @@ class Probe:
             self._sequence, time.thread_time_ns(), _torch_version(), said,
         )  # fmt: skip
         content = header + b"".join(map(_packed, devices))
-        with _folder(self._directory) as folder:
-            _replace(folder, self.name, content + struct.pack("<I", zlib.crc32(content)))
+        _replace(folder, self.name, content + struct.pack("<I", zlib.crc32(content)))
         self._sequence += 1
 
 
@@ -427,9 +428,12 @@ def _touched_ns(folder: int) -> int:
 def _replace(folder: int, name: str, content: bytes) -> None:
     """As a whole: who reads has the old one or the new one."""
     new = f".{name}"
-    with contextlib.suppress(FileNotFoundError):
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        handle = os.open(new, flags, 0o640, dir_fd=folder)
+    except FileExistsError:  # of a process of that pid that was killed here
         os.unlink(new, dir_fd=folder)
-    handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640, dir_fd=folder)
+        handle = os.open(new, flags, 0o640, dir_fd=folder)
     try:
         if os.write(handle, content) != len(content):
             raise OSError(errno.ENOSPC, "no room")

@@ -35,8 +35,9 @@ def test_a_reader_sees_an_old_file_or_a_new_one(folder: Path) -> None:
     written = threading.Event()
 
     def write() -> None:
-        for number in range(1500):
-            probe._write(REPORTING, 0, records[: 1 + number % 2])
+        with vramscope_probe._folder(str(folder)) as handle:
+            for number in range(1500):
+                probe._write(handle, REPORTING, 0, records[: 1 + number % 2])
         written.set()
 
     writer = threading.Thread(target=write)
@@ -115,12 +116,12 @@ def test_a_full_tmpfs(folder: Path, cuda: Any, begin: Begin) -> None:
 def test_no_room_for_all_of_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where only a part could be written, or nothing, the old file stays and the new one goes."""
     probe = vramscope_probe.Probe(str(folder))
-    probe._write(REPORTING, 0, [])
     write = os.write
-    with monkeypatch.context() as full:
+    with vramscope_probe._folder(str(folder)) as handle, monkeypatch.context() as full:
+        probe._write(handle, REPORTING, 0, [])
         full.setattr(os, "write", lambda handle, content: write(handle, content[:100]))
         with pytest.raises(OSError, match="no room"):
-            probe._write(REPORTING, 0, [])
+            probe._write(handle, REPORTING, 0, [])
 
     assert files(folder) == [folder / probe.name]
     assert said(folder / probe.name).sequence == 0
