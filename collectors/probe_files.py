@@ -25,6 +25,7 @@ from collectors.readings import Fault, ProbeReading, ServerProcess
 DIRECTORY = "VRAMSCOPE_PROBE_DIRECTORY"
 MAX_FILES = 256
 MAX_PROCESSES = 512
+MAX_ANCESTORS = 8
 MAX_STATUS_BYTES = 4096
 GRACE_SECONDS = 2.0
 INTERVALS = 3
@@ -109,12 +110,11 @@ class ProbeFiles:
         """Where the file of a process would be; None where it has ended, or we can't see enough of it."""
         try:
             status = _status(self._proc / str(pid) / "status")
-            uid, pids = int(status["Uid"][0]), [int(one) for one in status.get("NSpid", [str(pid)])]
-            view = ProcessView(pid, proc=self._proc)
+            uid, pids = int(status["Uid"][1]), [int(one) for one in status.get("NSpid", [str(pid)])]
             root, namespace, folder = str(self._proc / str(pid) / "root"), None, ""
             try:
                 namespace = (self._proc / str(pid) / "ns" / "pid").stat().st_ino
-                folder = view.environment([DIRECTORY]).get(DIRECTORY, "")
+                folder = self._named(pid, namespace)
             except PermissionError:
                 if len(pids) > 1:
                     return None
@@ -127,6 +127,20 @@ class ProbeFiles:
             return None
         name = f"{namespace}-{identity.pid}"
         return Place(root=root, folder=folder, name=name, owners=frozenset({uid, 0}), pid=pid, identity=identity)
+
+    def _named(self, pid: int, namespace: int) -> str:
+        """The directory of its environment, else of its nearest ancestor's in its namespace; empty where none is named.
+
+        A worker that gives itself a title, as those of vLLM and SGLang do, overwrites its own environment with it.
+        """
+        named = ProcessView(pid, proc=self._proc).environment([DIRECTORY]).get(DIRECTORY, "")
+        with contextlib.suppress(OSError, KeyError):  # an ancestor is gone, or another user's
+            for _ in range(MAX_ANCESTORS):
+                pid = int(_status(self._proc / str(pid) / "status")["PPid"][0])
+                if named or (self._proc / str(pid) / "ns" / "pid").stat().st_ino != namespace:
+                    break
+                named = ProcessView(pid, proc=self._proc).environment([DIRECTORY]).get(DIRECTORY, "")
+        return named
 
     def _uid_inside(self, pid: int, uid: int) -> int:
         """The user as the process itself sees it."""

@@ -86,6 +86,7 @@ class Proc:
         uid_map: str = "0 0 4294967295",
         environment: str = "",
         root: str = "host",
+        parent: int = 0,
     ) -> Path:
         """Add a process; its root."""
         uid = os.geteuid() if uid is None else uid
@@ -93,7 +94,9 @@ class Proc:
         (folder / "ns").mkdir(parents=True)
         os.link(self._namespace(namespace), folder / "ns" / "pid")
         pids = f"{pid}" if inside is None else f"{pid}\t{inside}"
-        (folder / "status").write_text(f"Name:\tvllm\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\nNSpid:\t{pids}\n")
+        (folder / "status").write_text(
+            f"Name:\tvllm\nPPid:\t{parent}\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\nNSpid:\t{pids}\n"
+        )
         (folder / "stat").write_text(f"{pid} (vllm) S 1 " + "0 " * 17 + f"{ticks} 0 0\n")
         (folder / "environ").write_bytes(environment.encode())
         (folder / "uid_map").write_text(uid_map + "\n")

@@ -197,6 +197,19 @@ def test_the_directory_of_its_environment(tmp_path: Path) -> None:
     assert [one.file.endswith(f"/41/root/run/probes/{bench.path.name}") for one in bench.read().readings] == [True]
 
 
+@pytest.mark.parametrize(("namespace", "found"), [("host", 1), ("shell", 0)])
+def test_the_directory_of_an_ancestors_environment(tmp_path: Path, namespace: str, found: int) -> None:
+    """Of a worker whose title has overwritten its own, within its pid namespace."""
+    bench = Bench(tmp_path, environment="itle of a worker\0", parent=31)
+    bench.proc.process(31, environment="", parent=21)
+    bench.proc.process(21, environment="VRAMSCOPE_PROBE_DIRECTORY=/run/probes\0", namespace=namespace)
+    bench.write()
+    (bench.root / "run").mkdir()
+    bench.folder.rename(bench.root / "run/probes")
+
+    assert len(bench.read().readings) == found
+
+
 @pytest.mark.parametrize("named", ["relative", "/run/../etc", "/nul\udcff"])
 def test_a_directory_that_leads_elsewhere_is_not_gone_to(tmp_path: Path, named: str) -> None:
     """Relative ones and those with .. are not looked for."""
