@@ -17,6 +17,8 @@ import httpx
 KEEP_SECONDS = 4.0  # servers close what was idle for 5 s and more
 READ_BYTES = 65536
 MAX_HEAD_BYTES = 16384
+MAX_FRAMING_BYTES = 2**20
+"""All of an answer that is not its body: also sizes, extensions and trailers of chunks, a chunk for each line."""
 _LENGTHS = (b"content-length", b"transfer-encoding")
 
 Connect = Callable[[str, int], Awaitable[socket.socket]]
@@ -65,7 +67,13 @@ class StreamTransport(httpx.AsyncBaseTransport):
         self._idle: _Connection | None = None
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        connection = self._take_idle() or await self._open(request.url)
+        idle = self._take_idle()
+        if idle is not None:
+            with contextlib.suppress(_Forsaken):
+                return await self._asked(idle, request)
+        return await self._asked(await self._open(request.url), request)
+
+    async def _asked(self, connection: "_Connection", request: httpx.Request) -> httpx.Response:
         with connection.aborted_on_error():
             answer = await connection.ask(request)
         return httpx.Response(answer.status, headers=answer.headers, stream=_Body(connection, self._keep))
@@ -100,6 +108,10 @@ class StreamTransport(httpx.AsyncBaseTransport):
             raise httpx.ConnectError(str(exc)) from exc
 
 
+class _Forsaken(httpx.RemoteProtocolError):
+    """The connection ended without a byte of an answer: a server may close a kept one just as it is used again."""
+
+
 class _Answer:
     """One answer, as the parser tells of it; heads of 100 Continue and its like are passed over."""
 
@@ -108,9 +120,14 @@ class _Answer:
         self.headers: list[tuple[bytes, bytes]] = []
         self.parts: list[bytes] = []
         self.is_whole = False
-        self._head_bytes = 0
+        self._bytes = 0
+        self._body_bytes = 0
         self._keep_alive = False
         self._parser = httptools.HttpResponseParser(self)
+
+    @property
+    def has_begun(self) -> bool:
+        return self._bytes > 0
 
     @property
     def keeps_connection(self) -> bool:
@@ -121,11 +138,12 @@ class _Answer:
         """Take what the server sent next; nothing when it closed the connection.
 
         Raises:
-            httpx.RemoteProtocolError: not HTTP, a head without end, or an answer that is cut off.
+            httpx.RemoteProtocolError: not HTTP, a head or chunks without end, or an answer that is cut off.
         """
         if not data:
             self._end()
             return
+        self._bytes += len(data)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as exc:
@@ -133,15 +151,14 @@ class _Answer:
                 self._keep_alive = False
                 return
             raise httpx.RemoteProtocolError(str(exc)) from exc
-        if not self.status:
-            self._head_bytes += len(data)
-            if self._head_bytes > MAX_HEAD_BYTES:
-                raise httpx.RemoteProtocolError(f"its head has more than {MAX_HEAD_BYTES} bytes")
+        if self._bytes - self._body_bytes > (MAX_FRAMING_BYTES if self.status else MAX_HEAD_BYTES):
+            raise httpx.RemoteProtocolError("what frames its body has no end")
 
     def _end(self) -> None:
         """An answer that does not say how long it is ends with its connection."""
         if not self.status:
-            raise httpx.RemoteProtocolError("the server disconnected without an answer")
+            kind = httpx.RemoteProtocolError if self.has_begun else _Forsaken
+            raise kind("the server disconnected without an answer")
         if not self.is_whole and any(name.lower() in _LENGTHS for name, _ in self.headers):
             raise httpx.RemoteProtocolError("the answer is incomplete")
         self.is_whole = True
@@ -151,7 +168,8 @@ class _Answer:
             raise ValueError("nobody asked for another")  # the parser goes no further
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self.headers.append((name, value))
+        if not self.status:  # else behind the last chunk
+            self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
@@ -161,6 +179,7 @@ class _Answer:
             self.status = status
 
     def on_body(self, part: bytes) -> None:
+        self._body_bytes += len(part)
         self.parts.append(part)
 
     def on_message_complete(self) -> None:
@@ -200,6 +219,8 @@ class _Connection:
         try:
             data = await self._reader.read(READ_BYTES)
         except OSError as exc:
+            if not self._answer.has_begun:
+                raise _Forsaken("the server disconnected without an answer") from exc
             raise httpx.ReadError(str(exc)) from exc
         self._answer.feed(data)
 

@@ -149,9 +149,7 @@ class Endpoint:
         async for chunk in _decoded(url, response, self._max_bytes):
             size += len(chunk)
             if size > self._max_bytes:
-                limit = f"{self._max_bytes:,} bytes"
-                message = f"{url} answers with more than {limit}; nothing of it was used: check what this path serves"
-                raise Unreadable("too_large", message)
+                raise _too_large(url, self._max_bytes)
             chunks.append(chunk)
         return b"".join(chunks)
 
@@ -199,13 +197,23 @@ def _decoded(url: httpx.URL, response: httpx.Response, max_bytes: int) -> AsyncI
 
 async def _inflated(url: httpx.URL, chunks: AsyncIterable[bytes], max_bytes: int) -> AsyncIterator[bytes]:
     inflate = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
+    size = 0
     try:
         async for chunk in chunks:
+            size += len(chunk)
+            if size > max_bytes:
+                raise _too_large(url, max_bytes)
             yield inflate.decompress(chunk, max_bytes + 1)
     except zlib.error as exc:
         raise Unreadable("encoding", f"{url} answers with damaged compressed data; try again") from exc
     if not inflate.eof:
         raise Unreadable("truncated", f"{url} answered with a compressed body that is cut off")
+
+
+def _too_large(url: httpx.URL, max_bytes: int) -> Unreadable:
+    limit = f"{max_bytes:,} bytes"
+    message = f"{url} answers with more than {limit}; nothing of it was used: check what this path serves"
+    return Unreadable("too_large", message)
 
 
 def _check_status(url: httpx.URL, status: int) -> None:

@@ -188,6 +188,37 @@ def test_a_connection_that_the_server_closed_is_opened_again() -> None:
     assert asyncio.run(scenario()) == ["/metrics", "/metrics"]
 
 
+@pytest.mark.parametrize("is_reset", [False, True])
+def test_a_kept_connection_that_ends_as_it_is_used_costs_no_reading(is_reset: bool) -> None:
+    """The server closed it at that very moment: the request is made once more, on a new connection, and no oftener."""
+
+    async def scenario() -> tuple[list[str], str]:
+        asked = 0
+
+        async def leaves(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal asked
+            for answer in answers.pop(0) if answers else [b""]:
+                await reader.readuntil(b"\r\n\r\n")
+                asked += 1
+                writer.write(answer)
+            if is_reset:
+                writer.transport.abort()
+            writer.close()
+
+        kept = reply("a 1\n").replace(b"Connection: close\r\n", b"")
+        answers = [[kept, b""], [kept, b""]]
+        async with await asyncio.start_server(leaves, "127.0.0.1", 0) as server:
+            url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            endpoint = Endpoint(url, paths=PATHS, deadline_seconds=5.0)
+            texts = [(await endpoint.get("/metrics")).text for _ in range(2)]
+            with pytest.raises(Unreachable) as failed:
+                await endpoint.get("/metrics")
+            assert asked == 5
+            return texts, failed.value.reason
+
+    assert asyncio.run(scenario()) == (["a 1\n", "a 1\n"], "reset")
+
+
 def test_refused_connection() -> None:
     """Nothing listens: the server is down or loading."""
 
@@ -313,6 +344,46 @@ def test_a_gzip_bomb_is_stopped_at_the_cap() -> None:
 
     assert fault.reason == "too_large"
     assert peak < 8_000_000
+
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+GZIPPED = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("begin", "more", "reason"),
+    [
+        (CHUNKED + b"1;", b"e" * 65536, "not_http"),
+        (CHUNKED, b"1;name=value\r\nx\r\n" * 4000, "not_http"),
+        (CHUNKED + b"1\r\nx\r\n0\r\n", b"T: y\r\n" * 10_000, "not_http"),
+        (CHUNKED + b"1\r\nx\r\n0\r\nT: ", b"y" * 65536, "not_http"),
+        (GZIPPED + gzip.compress(b"a 1\n"), b"z" * 65536, "too_large"),
+        (GZIPPED + gzip.compress(b"")[:10], b"\x00\x00\x00\xff\xff" * 13_000, "too_large"),
+    ],
+)
+def test_what_is_no_part_of_a_body_is_bounded_too(begin: bytes, more: bytes, reason: str) -> None:
+    """Endless extensions and trailers of chunks, and compressed data that says nothing, end before any deadline."""
+    sent = 0
+
+    async def flood(writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        writer.write(begin)
+        while sent < 100_000_000:
+            writer.write(more)
+            await writer.drain()
+            sent += len(more)
+
+    assert error({"/metrics": flood}, deadline_seconds=60.0).reason == reason
+    assert sent < 20_000_000
+
+
+def test_a_page_with_a_chunk_for_each_line_is_read() -> None:
+    """What frames its body may be more than a head may be."""
+    lines = 20_000
+    answer, _ = get({"/metrics": CHUNKED + b'15;x=y\r\nname{label="abc"} 12\n\r\n' * lines + b"0\r\nT: y\r\n\r\n"})
+
+    assert isinstance(answer, Answer), answer
+    assert answer.text.count("\n") == lines
 
 
 def test_a_gzip_answer_is_decoded() -> None:
