@@ -22,6 +22,7 @@ from agent.check import check_report
 from agent.demo import run_demo
 from agent.errors import InputError, RunError
 from agent.plan_command import plan_command
+from agent.printable import printable
 from agent.remote import fetch_snapshot
 from agent.settings import (
     ServerSettings,
@@ -150,7 +151,7 @@ def check_command(config: Path | None, as_json: bool) -> None:
         click.echo(msgspec.json.encode(report))
     else:
         for line in report.lines:
-            click.echo(f"{'ok  ' if line.ok else 'FAIL'}  {line.what}: {line.finding}")
+            click.echo(printable(f"{'ok  ' if line.ok else 'FAIL'}  {line.what}: {line.finding}"))
     if not report.ok:
         sys.exit(1)
 

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
+from agent.printable import printable
+
 Format = Literal["text", "json"]
 
 OWN_LOGGER = "vramscope"
@@ -98,4 +100,4 @@ def _fields(record: logging.LogRecord) -> Mapping[str, Any]:
 def _one_line(text: str) -> str:
     """The text with its lines joined, and nothing in it that a terminal would act on."""
     joined = " | ".join(line.strip() for line in text.splitlines() if line.strip())
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in joined)
+    return printable(joined)

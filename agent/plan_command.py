@@ -24,6 +24,7 @@ from agent.memory.plan import Choice, Plan, Rung, Target, plan
 from agent.memory.serving import COMMANDS, ENGINES, TITLES
 from agent.memory.units import parse_count
 from agent.model_source import model_options, open_model
+from agent.printable import printable
 
 _MARKS = {True: "[green]yes[/]", False: "[red]no[/]", None: ""}
 _QUESTIONS = {
@@ -109,7 +110,8 @@ def _print(decided: Plan, model: str) -> None:
     console = Console(highlight=False)
     facts = decided.model
     parameters = f"  {facts.parameters:,} parameters" if facts.parameters else ""
-    console.print(escape(f"{facts.name}  {facts.architecture or facts.model_type or 'unknown'}{parameters}"))
+    named = printable(f"{facts.name}  {facts.architecture or facts.model_type or 'unknown'}")
+    console.print(escape(f"{named}{parameters}"))
     gpus = f"{decided.gpus} x {device_text(decided.device)}"
     target = f"{decided.concurrency:,} request{'s' * (decided.concurrency > 1)} of {decided.context:,} tokens"
     console.print(escape(f"{TITLES[decided.engine]} on {gpus}: {target}\n"))

@@ -7,6 +7,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from agent.memory.transients import Transient
+from agent.printable import all_printable
 from agent.snapshot import Collector, Device, Fragmentation, Log, Rank, Server, Snapshot, Upgrade
 from agent.sources import explained
 
@@ -16,6 +17,7 @@ GIB = 2**30
 def print_snapshot(snapshot: Snapshot, *, explain: bool, console: Console | None = None) -> None:
     """Print devices, servers and failing collectors; ``explain`` adds how each number is known."""
     console = console or Console(highlight=False)
+    snapshot = all_printable(snapshot)
     if snapshot.simulated:
         console.print("simulated node, not this host", style="bold")
     for device in snapshot.devices:
@@ -121,7 +123,13 @@ def _server(server: Server) -> Table:
         slope = "" if pool.bytes_per_token is None else f"{pool.bytes_per_token:,} B"
         name = f"{pool.kind} {pool.replica}" if len(server.pools) > 1 else pool.kind
         table.add_row(
-            name, _count(pool.used_tokens), _count(pool.capacity_tokens), ratio, growth, _gib(pool.pool_bytes), slope
+            escape(name),
+            _count(pool.used_tokens),
+            _count(pool.capacity_tokens),
+            ratio,
+            growth,
+            _gib(pool.pool_bytes),
+            slope,
         )
     running, waiting = _count(server.requests.running), _count(server.requests.waiting)
     table.caption = f"running {running}, waiting {waiting}, preemptions {_count(server.counters.preemptions)}"

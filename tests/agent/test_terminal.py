@@ -1,0 +1,61 @@
+"""A snapshot as text, where servers say their texts as they like."""
+
+from io import StringIO
+
+from msgspec.structs import replace
+from rich.console import Console
+
+from agent.printable import all_printable
+from agent.snapshot import Server, Snapshot, Upgrade
+from agent.terminal import print_snapshot
+from tests.agent.web.sample import node
+
+HOSTILE = "0.33.0\n\x1b[2J\x9b31m\r\u202e[/x][red]"
+SHOWN = r"0.33.0\n\x1b[2J\x9b31m\r\u202e[/x][red]"
+
+
+def text_of(snapshot: Snapshot) -> str:
+    out = StringIO()
+    print_snapshot(snapshot, explain=True, console=Console(file=out, width=400, highlight=False))
+    return out.getvalue()
+
+
+def hostile(server: Server) -> Server:
+    """Everything of it that a server itself says."""
+    return replace(
+        server,
+        name=f"name {HOSTILE}",
+        version=HOSTILE,
+        model=HOSTILE,
+        model_path=f"path {HOSTILE}",
+        arguments={"dtype": f"dtype {HOSTILE}"},
+        pools=tuple(replace(pool, replica=f"{number} {HOSTILE}") for pool in server.pools[:1] for number in range(2)),
+        notes=(f"note {HOSTILE}",),
+        upgrade=Upgrade(
+            from_version=HOSTILE,
+            to_version=HOSTILE,
+            since=None,
+            from_settled_at=1.0,
+            to_settled_at=2.0,
+            from_capacity_tokens=None,
+            to_capacity_tokens=None,
+            components=(),
+            causes=(),
+            summary=f"since {HOSTILE} -> ",
+        ),
+    )
+
+
+def test_nothing_that_a_server_says_acts_on_the_terminal() -> None:
+    """Control characters, line breaks and changes of direction are shown as escapes, markup as it is."""
+    snapshot = node(0)
+    text = text_of(replace(snapshot, servers=(hostile(snapshot.servers[0]),)))
+
+    assert all(char.isprintable() or char == "\n" for char in text)
+    for word in ("name ", "path ", "dtype ", "note ", "since ", "full 0 ", "full 1 "):
+        assert f"{word}{SHOWN}" in text
+
+
+def test_what_can_be_printed_is_as_it_was() -> None:
+    """Any snapshot without such characters is the same."""
+    assert all_printable(node(3)) == node(3)
