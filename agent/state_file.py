@@ -35,12 +35,17 @@ _REASONS = {
     errno.EPERM: "permission",
     errno.ENOENT: "absent",
     errno.ENOTDIR: "absent",
+    errno.EISDIR: "not_ours",
+    errno.EINVAL: "not_ours",
+    errno.EFBIG: "not_ours",
+    errno.ELOOP: "not_ours",
 }
 _REMEDIES = {
     "full": "; make room, it is then written by itself",
     "read_only": "; set state_directory to one that can be written",
     "permission": "; set state_directory to one that the agent's user can write",
     "absent": "; make the directory, or set state_directory to another",
+    "not_ours": "; move upgrades.json and lock away, no vramscope made them so",
 }
 
 
@@ -146,7 +151,8 @@ class StateFile:
             schema = msgspec.json.decode(content, type=_Tag).schema
             version = schema.removeprefix(SCHEMA)
             if schema.startswith(SCHEMA) and version.isascii() and version.isdigit() and int(version[:9]) > VERSION:
-                message = f"{self.path}: written by a newer vramscope ({schema}); use that, or move the file away"
+                newer = f"{SCHEMA}{version[:9]}"
+                message = f"{self.path}: written by a newer vramscope ({newer}); use that, or move the file away"
                 raise Unreadable("newer_schema", message)
             if schema != f"{SCHEMA}{VERSION}":
                 raise Unreadable("malformed", f"{self.path}: expected schema {SCHEMA}{VERSION}, got another")

@@ -16,6 +16,7 @@ from collectors.readings import FailureKind, LogFailure, LogReading, RankLog, Ra
 
 REPEATED_SECONDS = 10.0
 MAX_RANKS = 256
+MAX_SEEN = 64  # events that the same again is compared with
 _MAX_BYTES = 2**50
 _MAX_COUNT = 10**15
 _UNITS = {"bytes": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
@@ -25,7 +26,7 @@ _OF_REQUESTS = (b"Received request", b"prompt:", b"done request: ", b"log_server
 
 class _Event(Struct, frozen=True, kw_only=True):
     kind: FailureKind
-    figures: tuple[tuple[str, int], ...]
+    figures: frozenset[tuple[str, int]]
 
 
 class LogParser:
@@ -100,18 +101,24 @@ class LogParser:
 
     def _fail(self, failure: FailureShape, text: str, at: float) -> None:
         figures = dict(_figures(failure, text))
-        event = _Event(kind=failure.kind, figures=tuple(sorted(figures.items())))
-        if not failure.told_once and self._is_repeated(event, at):
-            return
-        self._seen = {one: when for one, when in self._seen.items() if at - when < REPEATED_SECONDS}
-        self._seen[event] = at
+        event = _Event(kind=failure.kind, figures=frozenset(figures.items()))
+        if not failure.told_once:
+            if self._is_repeated(event, at):
+                return
+            self._see(event, at)
         self._failures[failure.kind] = self._failures.get(failure.kind, 0) + 1
         self._last = LogFailure(kind=failure.kind, at=at, figures=figures)
+
+    def _see(self, event: _Event, at: float) -> None:
+        self._seen.pop(event, None)
+        self._seen[event] = at  # the newest stand last
+        if len(self._seen) > MAX_SEEN:
+            del self._seen[next(iter(self._seen))]
 
     def _is_repeated(self, event: _Event, at: float) -> bool:
         """The same as one just before, or less about it: an exception's first line is often followed by its cause."""
         return any(
-            at - when < REPEATED_SECONDS and one.kind == event.kind and set(event.figures) <= set(one.figures)
+            at - when < REPEATED_SECONDS and one.kind == event.kind and event.figures <= one.figures
             for one, when in self._seen.items()
         )
 

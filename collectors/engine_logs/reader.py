@@ -52,15 +52,17 @@ class LogReader:
                 tail.close()
 
     def _follow(self, name: str, at: float) -> CollectorError | None:
-        tail = self._tails.get(name)
-        if tail is None:
-            tail = self._tails[name] = self._tail(name)
         try:
+            tail = self._tails.get(name)
+            if tail is None:
+                tail = self._tails[name] = self._tail(name)
             for block in tail.read():
                 for line in marked_lines(block, self._parser.marks):
                     self._parser.take(line, at)
         except CollectorError as error:
             return error
+        except ValueError:  # a path with a NUL, or what a process calls its unit
+            return Unreadable("unreadable", f"{name[:100]!r} can't be the name of a log; set log of this server")
         except FileNotFoundError:
             return Absent("absent", f"{name}: there is no such log; check the path, or wait until the server writes it")
         except PermissionError:

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from agent.memory.upgrades import Record, Run, Share, Value
-from agent.state_file import MAX_ASIDE, StateFile
+from agent.state_file import MAX_ASIDE, MAX_BYTES, StateFile
 from agent.upgrades import MAX_SERVERS
 from collectors.errors import CollectorError
 
@@ -154,6 +154,40 @@ def test_what_was_kept_aside_is_never_written_over(file: StateFile) -> None:
     assert message.endswith(f"can't keep it aside: {MAX_ASIDE} files were kept aside before; remove them")
     assert file.path.read_text() == "one more"
     assert file.path.with_name("upgrades.json.unusable-1").read_text() == "0"
+
+
+@pytest.mark.parametrize("name", ["lock", "upgrades.json"])
+@pytest.mark.parametrize("kind", ["folder", "pipe", "loop", "large"])
+def test_what_is_no_file_of_an_agent_is_left_alone(file: StateFile, name: str, kind: str) -> None:
+    """One sentence that says what to do; never a wait, and no file is read whole that no agent wrote."""
+    path = file.path.with_name(name)
+    path.parent.mkdir()
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "loop":
+        path.symlink_to(path)
+    else:
+        with path.open("wb") as large:
+            large.truncate(MAX_BYTES + 1)
+    if name == "lock" and kind in ("pipe", "large"):  # as good as any for a lock
+        assert file.read() == {}
+        return
+
+    reason, message = fails(file.read)
+
+    assert reason == "not_ours"
+    assert message.endswith("; move upgrades.json and lock away, no vramscope made them so")
+    assert names(file) <= {"lock", "upgrades.json"}
+
+
+def test_a_newer_agent_says_so_in_few_words(file: StateFile) -> None:
+    """Also where its file's version is as long as a file may be."""
+    file.path.parent.mkdir()
+    file.path.write_text('{"schema":"vramscope.upgrades/' + "9" * 100_000 + '"}')
+
+    assert len(fails(file.read)[1]) < 1000
 
 
 def test_the_file_of_a_newer_agent_is_left_alone(file: StateFile) -> None:
@@ -298,7 +332,7 @@ def test_what_is_no_regular_file_is_not_followed(file: StateFile, tmp_path: Path
     else:
         os.mkfifo(file.path)
 
-    assert fails(file.read)[0] == "failed"
+    assert fails(file.read)[0] == "not_ours"
     assert not (tmp_path / "elsewhere").exists()
 
 

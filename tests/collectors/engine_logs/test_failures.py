@@ -2,6 +2,8 @@
 
 # ruff: noqa: E501 - lines as engines write them
 
+import tracemalloc
+
 import pytest
 
 from collectors.engine_logs.llama_cpp import LLAMA_CPP
@@ -175,3 +177,25 @@ def test_a_restart_forgets_sizes_but_not_failures() -> None:
 
     reading = parser.reading(180.0)
     assert (reading.failures, reading.ranks) == ({"no_cache_blocks": 3}, ())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {number}.00 MiB. GPU 0 has",
+        "srv  send_error: task id = 1, error: request ({number} tokens) exceeds the available context size (64 tokens)",
+    ],
+)
+def test_any_number_of_failures_is_counted_in_bounded_memory(line: str) -> None:
+    """A log of thousands at once, each another: only the last few are what the next is compared with."""
+    parser = LogParser(VLLM)
+    tracemalloc.start()
+    try:
+        for number in range(1, 5001):
+            parser.take(line.format(number=number).encode(), 0.0)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert sum(parser.reading(0.0).failures.values()) == 5000
+    assert held < 200_000

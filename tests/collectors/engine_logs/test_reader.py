@@ -88,6 +88,15 @@ def test_a_file_that_we_may_not_read_is_refused(tmp_path: Path, monkeypatch: pyt
         reader().read([path])
 
 
+@pytest.mark.parametrize("name", ["journald:--help.service", "journald:a b.service", "journald:a\nb.service", "/a\0b"])
+def test_a_unit_or_path_may_be_called_anything(name: str) -> None:
+    """A process's control group is named by whoever made it: what is no name of a log is one sentence."""
+    with pytest.raises(Unreadable, match="can't be the name of a log") as found:
+        reader().read([name])
+
+    assert str(found.value).isprintable()
+
+
 def test_nothing_of_a_line_is_kept_but_numbers(tmp_path: Path) -> None:
     """A canary in every line that is looked at shows up nowhere, not in an error either."""
     path = tmp_path / SECRET / "log"
