@@ -64,6 +64,7 @@ def engine_model(path: Path, config_path: Path, config: Mapping[str, Any]) -> Mo
         _whole(mapping.get(name, 1), MAX_RANKS, f"{config_path}: mapping.{name}")
         for name in ("tp_size", "pp_size", "cp_size")
     )
+    ranks = _whole(tp * pp * cp, MAX_RANKS, f"{config_path}: ranks of mapping")
     built: dict[str, int | str] = {"tp": tp, "pp": pp}
     block, length = plugins.get("tokens_per_block"), build.get("max_seq_len")
     if block is not None:
@@ -75,7 +76,7 @@ def engine_model(path: Path, config_path: Path, config: Mapping[str, Any]) -> Mo
     stored = trained.get("dtype") if algorithm is None else _KV_DTYPES.get(str(algorithm))
     if stored in (*_DTYPES, *_KV_DTYPES.values()):
         built["kv_cache_dtype"] = stored
-    sizes, note = _rank_bytes(config_path.parent, build, plugins, ranks=tp * pp * cp)
+    sizes, note = _rank_bytes(config_path.parent, build, plugins, ranks=ranks)
     return ModelFiles(
         path=str(path),
         config_path=str(config_path),
@@ -93,7 +94,7 @@ def _as_config(trained: Mapping[str, Any], *, known: bool) -> dict[str, Any]:
     return {
         **config,
         "model_type": _TYPES.get(name) if known else None,
-        "architectures": [str(trained.get("architecture"))[:100]],
+        "architectures": [trained["architecture"][:100]] if isinstance(trained.get("architecture"), str) else None,
         "head_dim": trained.get("head_size"),
         "torch_dtype": trained.get("dtype"),
         "sliding_window": None,

@@ -103,6 +103,14 @@ def test_sizes_that_are_none(tmp_path: Path, key: str, value: object) -> None:
         read_model(folder)
 
 
+def test_ranks_that_no_engine_has(tmp_path: Path) -> None:
+    """Each of three numbers may be one; their product is what files are looked for by."""
+    sizes = {"tp_size": 1024, "pp_size": 1024, "cp_size": 1024}
+
+    with pytest.raises(Unreadable, match="ranks of mapping: expected a whole number of 1 to 1024, got '1073741824'"):
+        read_model(engine_folder(tmp_path, 5000, changes={"mapping": sizes}))
+
+
 def test_parts_of_a_config_that_are_no_objects(tmp_path: Path) -> None:
     """Are taken for empty."""
     model = read_model(engine_folder(tmp_path, 5000, changes={"mapping": [], "quantization": 3, "plugin_config": None}))
