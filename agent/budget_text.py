@@ -19,6 +19,7 @@ from agent.budget_verdict import (
 )
 from agent.memory.budget import Budget, Device, LayerGroup, RankBudget
 from agent.memory.units import GIB, Range, size_text
+from agent.printable import printable
 
 
 def print_budget(budget: Budget, *, explain: bool) -> None:
@@ -89,7 +90,7 @@ def model_text(budget: Budget) -> str:
     """The model in one line."""
     model = budget.model
     parameters = f"  {model.parameters:,} parameters" if model.parameters else ""
-    return f"{model.name}  {model.architecture or model.model_type or 'unknown'}{parameters}"
+    return printable(f"{model.name}  {model.architecture or model.model_type or 'unknown'}{parameters}")
 
 
 def _headline(budget: Budget) -> str:

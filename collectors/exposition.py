@@ -45,9 +45,14 @@ class Sample(Struct, frozen=True):
 
 
 class Wanted:
-    """The names that are read of a page; all other lines are passed over unread, whatever they hold."""
+    """The names that are read of a page; all other lines are passed over unread, whatever they hold.
 
-    def __init__(self, names: Iterable[str]) -> None:
+    ``spare``: names of which a server may have any number of lines; together with them there may be too many.
+    """
+
+    def __init__(self, names: Iterable[str], *, spare: Iterable[str] = ()) -> None:
+        names = frozenset(names)
+        self._few = Wanted(names.difference(spare)) if names.intersection(spare) else None
         line = rf"({_either(sorted(names))})([{{ ].*)"
         self._first = re.compile(line)
         # The line feed in front lets the search jump from line to line: ten times as fast as ^ with re.MULTILINE.
@@ -55,6 +60,8 @@ class Wanted:
 
     def samples(self, text: str, *, source: str) -> list[Sample]:
         """The wanted samples in the order of the page, whose ``source`` is named in messages.
+
+        Where there are too many with those to spare, all of these are left out.
 
         Timestamps and exemplars are checked and left out.
 
@@ -64,6 +71,8 @@ class Wanted:
         if text and not text.endswith(("\n", "# EOF")):
             raise Unreadable("truncated", f"{source} ends in the middle of a line; its answer was cut off on the way")
         lines = self._lines(text)
+        if lines is None and self._few is not None:
+            return self._few.samples(text, source=source)
         if lines is None:
             got = f"more than {MAX_SAMPLES} needed lines, or absurdly long ones"
             raise Unreadable("too_large", f"{source} has {got}; check that it is the server's own page")

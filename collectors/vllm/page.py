@@ -27,7 +27,7 @@ _INFO = {ADAPTERS, CACHE_CONFIG, OFFLOAD_CONFIG, SIMPLE_OFFLOAD_CONFIG, SLEEP_ST
 _BARE_NAMES = {name for names in NAMES.values() for name in names} | _INFO
 _OF_THE_SERVER = {name: name for name in (PROCESS_START, *LMCACHE)}  # without a replica
 FULL_NAMES = {prefix + name: name for prefix in PREFIXES for name in _BARE_NAMES} | _OF_THE_SERVER
-_WANTED = Wanted(FULL_NAMES)
+_WANTED = Wanted(FULL_NAMES, spare={prefix + ADAPTERS for prefix in PREFIXES})  # vLLM never forgets a set of them
 _UNKNOWN = frozenset({"", "None", "0"})
 MAX_REPLICAS = 512
 _MAX_NAME = 128

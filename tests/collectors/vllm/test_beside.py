@@ -93,6 +93,21 @@ def test_names_of_adapters_are_bounded() -> None:
     assert {len(name) for name in found.running} == {128}
 
 
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [f'vllm:lora_requests_info{{running_lora_adapters="a{number}"}} {number}' for number in range(5000)],
+        [f'vllm:lora_requests_info{{running_lora_adapters="{"name," * 20_000}"}} 1'],
+    ],
+)
+def test_sets_of_adapters_without_end_cost_no_other_figure(lines: list[str]) -> None:
+    """vLLM keeps a series for every set that ever ran: once they are too many, adapters alone are not known."""
+    found = parse_page("\n".join(['vllm:kv_cache_usage_perc{engine="0"} 0.25', *lines, ""]), source="page")
+
+    assert found.adapters == ()
+    assert found.values["used_ratio"] == {"0": 0.25}
+
+
 def test_series_of_the_whole_server_add_no_replica() -> None:
     """A rank of a group of servers has a page of its own under its number; adapters and LMCache name none."""
     lines = (
