@@ -8,7 +8,7 @@ import msgspec
 from msgspec import structs
 
 from agent import __version__
-from agent.assembly import DeviceExtremes, device_record, server_record
+from agent.device_record import DeviceExtremes, device_record
 from agent.exporter import Renderer
 from agent.hardware import Hardware
 from agent.health import Health
@@ -18,6 +18,7 @@ from agent.memory.history import Peaks
 from agent.processes import Look
 from agent.release import awake_or_not
 from agent.seating import seats
+from agent.server_record import server_record
 from agent.snapshot import Pool, Reload, Snapshot
 from agent.upgrades import Upgrades
 from agent.watch import ServerWatch

@@ -6,9 +6,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from agent.health import Health
-from agent.memory.allocator import Allocator
+from agent.memory.allocator import Allocator, joined
 from agent.memory.transients import Troughs
-from agent.seating import Seat, ServerView, allocator_at, pools_of, with_unmatched
+from agent.seating import Seat, ServerView, pools_of
 from agent.watch import ServerWatch
 from collectors.probe_files import ProbePass
 from collectors.readings import DeviceReading, Fault, ProbeReading
@@ -90,6 +90,45 @@ class Insiders:
             pids = tuple(sorted(seat.pids))
             self._troughs.see(seat.server, seat.uuid, pids=pids, active_bytes=allocator.active_bytes)
         return self._troughs.of(seat.server, seat.uuid)
+
+
+def allocator_at(server: ServerView, seat: Seat, *, total_bytes: int | None) -> Allocator | None:
+    """What the allocators of a seat's processes say of its device; None without a probe."""
+    if not server.probes:
+        return None
+    digits = _digits(seat.uuid)
+    here = [
+        one
+        for one in server.probes
+        if (one.uuid_digits == digits or (one.uuid_digits is None and _has_one(server, one)))
+        and (one.pid in seat.pids or not seat.pids)
+    ]
+    return joined(here, total_bytes=total_bytes, pids=seat.pids)
+
+
+def _has_one(server: ServerView, reading: ProbeReading) -> bool:
+    """Whether a process uses one device only, so that it needs no name."""
+    return sum(one.pid == reading.pid for one in server.probes) == 1 and bool(reading.pid)
+
+
+def with_unmatched(
+    servers: Mapping[str, ServerView], seated: Sequence[Seat], readings: Sequence[ProbeReading]
+) -> dict[str, ServerView]:
+    """The servers with what probes say whose process is not visible: where one file and one seat have the device."""
+    found = dict(servers)
+    for reading in readings:
+        if sum(one.uuid_digits == reading.uuid_digits for one in readings) > 1:
+            continue
+        seats_there = [seat for seat in seated if _digits(seat.uuid) == reading.uuid_digits]
+        if len(seats_there) == 1 and not seats_there[0].pids:
+            view = found[seats_there[0].server]
+            found[view.name] = replace(view, probes=(*view.probes, reading))
+    return found
+
+
+def _digits(uuid: str) -> str:
+    """The digits of a UUID as probes write them."""
+    return uuid.rpartition("GPU-")[2].rpartition("MIG-")[2].replace("-", "").lower()
 
 
 def _ambiguous(readings: Sequence[ProbeReading]) -> Fault | None:

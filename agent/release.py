@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from agent.memory.units import size_text
-from agent.seating import Seat, ServerView, named_parts
+from agent.named import named_parts
+from agent.seating import Seat, ServerView
 from collectors.readings import NodeReading
 
 

@@ -25,9 +25,10 @@ def print_snapshot(snapshot: Snapshot, *, explain: bool, console: Console | None
         if device.headroom_ratio is not None:
             console.print(f"headroom {device.headroom_ratio:.1%} of {_gib(device.total_bytes)}")
         console.print(_device(device, explain=explain))
-        rooms = (_room(server, room) for server, room in device.transients.items())
-        for line in (*filter(None, rooms), *(explained(snapshot, device) if explain else ())):
+        for line in filter(None, (_room(server, room) for server, room in device.transients.items())):
             console.print(f"  {escape(line)}")
+        for line in explained(snapshot, device) if explain else ():
+            console.print(f"  {escape(line)}", soft_wrap=True)
     for server in snapshot.servers:
         facts = (server.name, f"{server.engine} {server.version or ''}".strip(), server.state, server.url)
         console.print("  ".join(fact for fact in facts if fact), style="bold", markup=False)

@@ -4,9 +4,11 @@ Layout 1, little-endian: a header, a record for each device, CRC-32 of both; ``p
 Whoever can write the file decides what it says, so a figure that can't be is left out, whatever else is right.
 """
 
+import re
 import struct
 import zlib
 from collections.abc import Mapping
+from typing import Any
 
 from msgspec import Struct
 
@@ -26,6 +28,8 @@ RECORD = struct.Struct(f"<II32s{len(FIELDS)}q")
 WAITING, REPORTING, SILENT = range(3)
 MAX_FILE_BYTES = 8192
 MAX_FIGURE = 1 << 50
+_BITS = tuple(1 << bit for bit in range(len(FIELDS)))
+_UUID = re.compile(r"[0-9a-f]{32}")
 _CRC = struct.Struct("<I")
 _BACKENDS: dict[int, AllocatorBackend] = {0: "native", 1: "cudaMallocAsync", 2: "other"}
 _AT_MOST = {
@@ -101,20 +105,11 @@ def parse(content: bytes) -> ProbeFile:
     )
 
 
-def _record(fields: tuple[int | bytes, ...]) -> Record:
+def _record(fields: tuple[Any, ...]) -> Record:
     number, mask, uuid, *values = fields
-    known = {name: value for bit, (name, value) in enumerate(zip(FIELDS, values, strict=True)) if _has(mask, bit)}
+    known = {name: value for bit, name, value in zip(_BITS, FIELDS, values, strict=True) if mask & bit}
     digits = _text(uuid).lower()
-    is_uuid = len(digits) == 32 and all(digit in "0123456789abcdef" for digit in digits)
-    return Record(
-        number=number if isinstance(number, int) else 0,
-        uuid_digits=digits if is_uuid else None,
-        figures=_possible({name: value for name, value in known.items() if isinstance(value, int)}),
-    )
-
-
-def _has(mask: int | bytes, bit: int) -> bool:
-    return isinstance(mask, int) and bool(mask >> bit & 1)
+    return Record(number=number, uuid_digits=digits if _UUID.fullmatch(digits) else None, figures=_possible(known))
 
 
 def _possible(figures: Mapping[str, int]) -> dict[str, int]:
@@ -132,7 +127,9 @@ def _possible(figures: Mapping[str, int]) -> dict[str, int]:
     return kept
 
 
-def _text(raw: int | bytes) -> str:
+def _text(raw: bytes) -> str:
     """What can be printed of it, on one line."""
-    text = raw.partition(b"\0")[0].decode("utf-8", "replace") if isinstance(raw, bytes) else ""
-    return "".join(letter if letter.isprintable() else " " for letter in text).strip()
+    text = raw.partition(b"\0")[0].decode("utf-8", "replace")
+    if not text.isprintable():
+        text = "".join(letter if letter.isprintable() else " " for letter in text)
+    return text.strip()

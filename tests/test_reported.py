@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.seating import Seat, ServerView, named_parts
+from agent.named import named_parts
+from agent.seating import Seat, ServerView
 from agent.snapshot import Snapshot
 from collectors.readings import LogReading, PoolReading, RankLog, RankTitle, ReplicaReading, ServerReading
 from collectors.simulated.state import NodeState

@@ -18,11 +18,13 @@ from collectors.readings import AllocatorBackend, ProbeReading
 
 NAMED = ("weights", "kv_used", "kv_cached", "kv_free", "kv_available", "state")
 OUTSIDE_RATIO = 0.02
-_SUMMED = (
+MANY = 1 << 62
+_SIZES = (
     *("allocated_bytes", "active_bytes", "active_peak_bytes", "reserved_bytes", "reserved_peak_bytes"),
     *("requested_bytes", "inactive_split_bytes", "private_pools_bytes", "parameters_bytes", "kv_tensors_bytes"),
-    *("free_in_segments_bytes", "alloc_retries", "ooms", "device_allocs"),
+    "free_in_segments_bytes",
 )
+_COUNTS = ("alloc_retries", "ooms", "device_allocs")
 
 
 class Allocator(Struct, frozen=True, kw_only=True):
@@ -67,7 +69,9 @@ def joined(readings: Sequence[ProbeReading], *, total_bytes: int | None, pids: C
     """The readings of one device as one; what exceeds the device's memory is not believed. None without readings."""
     if not readings:
         return None
-    figures = {name: _sum([getattr(one, name) for one in readings], total_bytes, name) for name in _SUMMED}
+    room = MANY if total_bytes is None else total_bytes
+    figures = {name: _sum([getattr(one, name) for one in readings], room) for name in _SIZES}
+    figures |= {name: _sum([getattr(one, name) for one in readings], MANY) for name in _COUNTS}
     first = readings[0]
     segments = {one.expandable_segments for one in readings}
     expandable = segments.pop() if len(segments) == 1 else None
@@ -89,12 +93,13 @@ def joined(readings: Sequence[ProbeReading], *, total_bytes: int | None, pids: C
     )
 
 
-def _sum(values: Sequence[int | None], total_bytes: int | None, name: str) -> int | None:
-    known = [value for value in values if value is not None]
-    if len(known) < len(values):
-        return None
-    count = sum(known)
-    return None if name.endswith("_bytes") and total_bytes is not None and count > total_bytes else count
+def _sum(values: Sequence[int | None], at_most: int) -> int | None:
+    count = 0
+    for value in values:
+        if value is None:
+            return None
+        count += value
+    return count if count <= at_most else None
 
 
 class Refined(Struct, frozen=True, kw_only=True):
@@ -104,6 +109,17 @@ class Refined(Struct, frozen=True, kw_only=True):
     note: str | None = None
 
 
+class _Account(Struct, frozen=True, kw_only=True):
+    """What the allocator of a rank holds, split; ``named`` is N, ``context`` None where it is not known."""
+
+    named: int
+    reserved: int
+    live: int
+    graphs: int | None
+    inside: int
+    context: int | None
+
+
 def refined(named: Sequence[Part], allocator: Allocator, *, server: str, held_bytes: int | None) -> Refined:
     """Tell the parts of a rank's runtime apart, as far as its allocator allows.
 
@@ -111,48 +127,70 @@ def refined(named: Sequence[Part], allocator: Allocator, *, server: str, held_by
         named: what is known already; graphs among it are those of the log.
         held_bytes: what the driver says the rank's processes hold, None where it does not.
     """
-    reserved, active = allocator.reserved_bytes, allocator.active_bytes
-    if reserved is None or active is None:
+    logged = next((part for part in named if part.component == "cuda_graphs"), None)
+    account = _account(named, allocator, logged, held_bytes)
+    if account is None:
         return Refined(parts=tuple(named))
-    context = held_bytes - reserved if held_bytes is not None and allocator.is_whole else None
-    if context is not None and context < 0:  # the driver's list is older than what was allocated since
-        reserved, context = reserved + context, None
-        active = min(active, reserved)
-    kept = [part for part in named if part.component not in ("cuda_graphs", "activations")]
-    known = sum(part.bytes for part in kept if part.component in NAMED)
-    logged = next((part.bytes for part in named if part.component == "cuda_graphs"), None)
-    graphs = _graphs(allocator, reserved, active, known)
-    inside = min(logged or 0, reserved - active) if graphs is None else graphs
-    live = min(active, reserved - inside)
+    kept = [part for part in named if part.component in NAMED]
 
     def measured(component: str, count: int, source: str) -> Part:
         return Part(
             component=component, server=server, bytes=count, evidence="measured", source=source, at=allocator.at
         )
 
-    if graphs is not None:
-        kept.append(measured("cuda_graphs", graphs, "probe: private_pools"))
-    else:
-        kept += [part for part in named if part.component == "cuda_graphs"]
-    without = " - private_pools" if graphs is not None else " - graphs of the log" if logged else ""
-    kept.append(measured("allocator_slack", reserved - inside - live, f"probe: reserved - active{without}"))
-    if not _is_complete(kept):
-        note = None
-    elif live < known * (1 - OUTSIDE_RATIO):
-        return Refined(parts=tuple(kept), note=_OUTSIDE)
-    else:
-        note = None
-        kept.append(measured("activations", max(0, live - known), "probe: active - weights - KV pool - state"))
-    if context is not None:
-        rest = max(0, context - (max(logged or 0, inside) - inside if graphs is None else 0))
-        kept.append(measured("context", rest, "driver's process list - probe: reserved"))
-    return Refined(parts=tuple(kept), note=note)
+    if account.graphs is not None:
+        kept.append(measured("cuda_graphs", account.graphs, "probe: private_pools"))
+    elif logged is not None:
+        kept.append(logged)
+    without = " - private_pools" if account.graphs is not None else " - graphs of the log" if logged else ""
+    slack = account.reserved - account.inside - account.live
+    kept.append(measured("allocator_slack", slack, f"probe: reserved - active{without}"))
+    if _is_complete(kept):
+        if account.live < account.named * (1 - OUTSIDE_RATIO):
+            return Refined(parts=tuple(kept), note=_OUTSIDE)
+        activations = max(0, account.live - account.named)
+        kept.append(measured("activations", activations, "probe: active - weights - KV pool - state"))
+    if account.context is not None:
+        kept.append(measured("context", account.context, "driver: processes - the probe's reserved"))
+    return Refined(parts=tuple(kept))
 
 
 _OUTSIDE = (
     "less is active in PyTorch's allocator than weights and KV pool need: the engine keeps some of them outside it, so "
     "its activations and its context are not told apart and stay in its runtime"
 )
+
+
+def _account(
+    named: Sequence[Part], allocator: Allocator, logged: Part | None, held_bytes: int | None
+) -> _Account | None:
+    """None where the allocator does not tell what it holds.
+
+    Graphs that only the log knows are a difference of the device's free memory: what of them can't lie in the allocator
+    is outside, in what would be context.
+    """
+    reserved, active = allocator.reserved_bytes, allocator.active_bytes
+    if reserved is None or active is None:
+        return None
+    context = held_bytes - reserved if held_bytes is not None and allocator.is_whole else None
+    if context is not None and context < 0:  # the driver's list is older than what was allocated since
+        reserved, context = reserved + context, None
+        active = min(active, reserved)
+    known = sum(part.bytes for part in named if part.component in NAMED)
+    graphs = _graphs(allocator, reserved, active, known)
+    inside, outside = graphs, 0
+    if inside is None:
+        told = logged.bytes if logged is not None else 0
+        inside = min(told, reserved - active)
+        outside = told - inside
+    return _Account(
+        named=known,
+        reserved=reserved,
+        live=min(active, reserved - inside),
+        graphs=graphs,
+        inside=inside,
+        context=None if context is None else max(0, context - outside),
+    )
 
 
 def _is_complete(parts: Sequence[Part]) -> bool:

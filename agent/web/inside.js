@@ -13,9 +13,8 @@ const PEAKS = {
 
 /** A line for each kind of fragmentation that is known; the kinds are never one number. */
 export function fragmentation(server) {
-  const found = server.fragmentation.map((one) => (one.kind === "allocator" ? ofAllocator(server, one) : ofBlocks(server, one)));
-  return found.length ? h("dl", { class: "facts", "data-fragmentation": "" },
-    found.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))) : null;
+  return server.fragmentation.map((one) => h("p", { class: "foot", "data-fragmentation": one.kind },
+    ...(one.kind === "allocator" ? ofAllocator(server, one) : ofBlocks(server, one))));
 }
 
 function ofAllocator(server, one) {
@@ -28,8 +27,8 @@ function ofAllocator(server, one) {
       && `The largest free block within is ${gib(inside.largest_free_block_bytes)} GiB.`,
     inside?.expandable_segments && "Its segments expand.",
     inside && `It is ${known("measured", inside.age_seconds)}`);
-  return [`allocator fragmentation, ${gpuName(one.gpu)}`,
-    [why(percent(one.high), { kind: "measured", text }), inside && ranOut(inside)]];
+  return [`Fragmentation of the allocator on ${gpuName(one.gpu)}: `, why(percent(one.high), { kind: "measured", text }),
+    inside && ranOut(inside)];
 }
 
 function ranOut({ ooms, alloc_retries: retries }) {
@@ -42,7 +41,7 @@ function ofBlocks(server, one) {
   const text = lines("Fragmentation inside KV blocks",
     "The share of the slots in handed-out blocks that hold no token, between these bounds.",
     `It is ${known("computed", server.age_seconds)}`);
-  return [`KV block fragmentation${several ? `, replica ${one.replica}` : ""}`,
+  return [`Fragmentation inside KV blocks${several ? ` of replica ${one.replica}` : ""}: `,
     why(`${percent(one.low)} to ${percent(one.high)}`, { kind: "computed", text })];
 }
 

@@ -3,7 +3,8 @@
 import pytest
 
 from agent.memory.breakdown import Part
-from agent.seating import Seat, ServerView, log_of, named_parts, pools_of, seats
+from agent.named import named_parts
+from agent.seating import Seat, ServerView, log_of, pools_of, seats
 from collectors.engine_logs.llama_cpp import OLLAMA
 from collectors.engine_logs.vllm import FORMAT as VLLM
 from collectors.readings import (

@@ -4,7 +4,19 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from agent.snapshot import Collector, Device, GpuHealth, Moved, Reload, Server, Snapshot, Upgrade
+from agent.memory.transients import Transient
+from agent.snapshot import (
+    AllocatorFigures,
+    Collector,
+    Device,
+    Fragmentation,
+    GpuHealth,
+    Moved,
+    Reload,
+    Server,
+    Snapshot,
+    Upgrade,
+)
 from collectors.readings import AdaptersReading, HostMemory, OffloadReading, ServerState
 from tests.agent.web import sample
 from tests.agent.web.sample import H200_BYTES, MIB, START, Parts, collector, device, line, pool, server
@@ -77,6 +89,41 @@ def loading(tick: int) -> Snapshot:
         "endpoint", "chat", None, "http://127.0.0.1:8000/metrics refused the connection.", {"refused": 9}
     )
     return node(tick, devices=(_gpu(parts, headroom=None),), servers=(one,), faults=(refused,))
+
+
+def inside(tick: int) -> Snapshot:
+    """A server with a probe: its runtime told apart, its allocator in pieces, and no room for the peak it had."""
+    parts: Parts = {
+        ("reserved", ""): (617 * MIB, None, "measured"),
+        ("weights", "chat"): (70_903 * MIB, 70_412 * MIB, "computed"),
+        ("kv_used", "chat"): (20_000 * MIB, None, "computed"),
+        ("kv_available", "chat"): (40_000 * MIB, None, "computed"),
+        ("cuda_graphs", "chat"): (800 * MIB, 700 * MIB, "measured"),
+        ("activations", "chat"): (500 * MIB, 2_000 * MIB, "measured"),
+        ("allocator_slack", "chat"): (2_400 * MIB, None, "measured"),
+        ("context", "chat"): (1_100 * MIB, 900 * MIB, "measured"),
+        ("runtime", "chat"): (0, None, "measured"),
+    }
+    room = Transient(peak_bytes=3_891 * MIB, peak_evidence="measured", room_bytes=3_277 * MIB, room_evidence="measured")
+    known = dict.fromkeys(AllocatorFigures.__struct_fields__)
+    figures = {"active_bytes": 132_000 * MIB, "reserved_bytes": 135_200 * MIB, "ooms": 2, "alloc_retries": 31}
+    told = AllocatorFigures(**known | figures | {"age_seconds": 0.4, "files": ("/proc/7/root/f",)})  # type: ignore[arg-type]
+    chat = server(
+        "chat",
+        "Qwen/Qwen3-32B",
+        (pool(100, 200, growth=1.0),),
+        running=3,
+        waiting=0,
+        preemptions=0,
+        gpus={"0": "GPU-0"},
+    )
+    ratio = 1 - 132_000 / 135_200
+    kinds = (
+        Fragmentation(kind="allocator", gpu="0", server="chat", replica="0", low=ratio, likely=ratio, high=ratio),
+        Fragmentation(kind="kv_block", server="chat", replica="0", low=0.0, likely=0.02, high=0.04),
+    )
+    one = replace(chat, ranks=(replace(chat.ranks[0], allocator=told),), fragmentation=kinds)
+    return node(tick, devices=(replace(_gpu(parts, headroom=0.02), transients={"chat": room}),), servers=(one,))
 
 
 def sleeping(tick: int) -> Snapshot:

@@ -12,6 +12,7 @@ ALL = (
     states.many,
     states.mig,
     states.loading,
+    states.inside,
     states.sleeping,
     states.beside,
     states.upgraded,
@@ -107,6 +108,19 @@ def test_a_lost_gpu_says_why_and_what_to_do(show: Open) -> None:
     assert said.count("fallen off the bus (NVML error 15): see the kernel log for Xid 79; reset it or reboot") == 1
     assert "Xid 79, it has fallen off the bus: 1 since the agent's start." in said
     assert "No memory reading of this GPU." in said
+
+
+def test_what_a_probe_tells(show: Open) -> None:
+    """The parts by name, each kind of fragmentation by its own, and a call where a prefill would find no room."""
+    gpu = text(show, states.inside, "[data-gpu='0']")
+    card = text(show, states.inside, "[data-server-card=chat]")
+    called = text(show, states.inside, ".call[data-transient=chat]")
+
+    for part in ("CUDA graphs 0.78", "Activations 0.49", "Allocator slack 2.34", "Context 1.07", "Runtime 0.00"):
+        assert part in gpu
+    assert called == "chat: a prefill needs 3.80 GiB for a moment, 3.20 GiB are there."
+    assert "Fragmentation of the allocator on GPU 0: 2.4 %, out of memory: 2, allocations tried again: 31" in card
+    assert "Fragmentation inside KV blocks: 0.0 % to 4.0 %" in card
 
 
 def test_unified_memory_is_explained(show: Open) -> None:

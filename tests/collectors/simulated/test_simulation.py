@@ -268,3 +268,21 @@ def test_ranks_of_a_tensor_parallel_server_are_worker_processes() -> None:
         (rank, worker.pid) for rank, worker in enumerate(workers)
     ]
     assert len({process.used_bytes for process in state.gpu_processes}) == 1
+
+
+def test_allocators_are_told_where_the_server_has_a_probe() -> None:
+    """All that a rank holds is reserved but its context; graphs are apart; never more is active, or above its peak."""
+    simulation = Simulation(load_scenario("reasoning"), seed=3)
+    context = simulation.life(SERVER).sizes.context_bytes
+    graphs = simulation.life(SERVER).sizes.graphs_bytes
+
+    for at, state in states(simulation, 300, every=1):
+        held = {(process.index, process.pid): process.used_bytes for process in state.gpu_processes}
+        for one in state.allocators:
+            assert one.reserved_bytes == (held[one.index, one.pid] or 0) - context
+            assert 0 <= one.active_bytes <= one.reserved_bytes - one.private_pools_bytes
+            assert one.active_bytes <= one.active_peak_bytes <= one.reserved_bytes
+            assert one.private_pools_bytes == graphs or at < SERVING_AT
+
+    assert len(state.allocators) == 1
+    assert next(states(Simulation(load_scenario("eight")), 200, every=200))[1].allocators == ()
