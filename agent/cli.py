@@ -24,6 +24,7 @@ from agent.errors import InputError, RunError
 from agent.plan_command import plan_command
 from agent.printable import printable
 from agent.remote import fetch_snapshot
+from agent.rules_command import rules_command
 from agent.settings import (
     ServerSettings,
     Settings,
@@ -186,6 +187,7 @@ def demo_command(seed: int, speed: float, duration: float | None, listen: str, s
 
 cli.add_command(budget_command)
 cli.add_command(plan_command)
+cli.add_command(rules_command)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -62,7 +62,9 @@ def test_the_wheel_carries_dashboards_and_alerts(installed: Path) -> None:
     names = json.loads(done.stdout)
 
     assert any(name.endswith(".json") for name in names)
-    assert {"kv_pool.yml", "headroom.yml"} <= set(names)
+    assert {"kv_pool.yml", "device_memory.yml"} <= set(names)
+    written = subprocess.run([installed / "vramscope", "rules"], capture_output=True, text=True, check=True)
+    assert "alert: VramscopeHeadroomLow" in written.stdout
 
 
 def test_the_wheel_is_typed_and_brings_no_strangers(installed: Path) -> None:

@@ -1,4 +1,4 @@
-"""The alert rules: valid and behaving for promtool, formed alike, documented, and asking for metrics that exist."""
+"""The rules: valid and behaving for promtool, formed alike, documented, and asking for metrics that exist."""
 
 import re
 from pathlib import Path
@@ -8,23 +8,48 @@ import pytest
 import yaml
 
 from agent.metrics import BY_NAME
+from agent.rules import RUNBOOKS, THEMES, page_of
 from tests.promtool import promtool
 
 ROOT = Path(__file__).parents[2]
-RULE_FILES = sorted((ROOT / "alerts").glob("*.yml"))
+RULE_FILES = [ROOT / "alerts" / f"{theme}.yml" for theme in THEMES]
 RULE_TESTS = sorted(Path(__file__).parent.glob("*.yml"))
-RUNBOOK = ROOT / "docs" / "runbook.md"
-RUNBOOK_URL = "https://github.com/vramscope/vramscope/blob/main/docs/runbook.md"
+PAGES = ROOT / "docs" / "runbooks"
+ARE_NO_ALERT = {"README.md", "kv-ladder.md"}
+COMING = {
+    "vramscope_device_exhaustion_seconds",
+    "vramscope_kv_exhaustion_seconds",
+    "vramscope_risk_level",
+    "vramscope_transient_peak_bytes",
+    "vramscope_transient_room_bytes",
+}
+"""Metrics that rules ask for before the agent has them: such a rule is silent until it does."""
+METRIC = re.compile(r"\bvramscope_\w+")
 
 
 def _load(path: Path) -> Any:
     return yaml.safe_load(path.read_text(encoding="utf-8"))
 
 
-ALERTS: list[dict[str, Any]] = [
-    rule for path in RULE_FILES for group in _load(path)["groups"] for rule in group["rules"] if "alert" in rule
+RULES: list[dict[str, Any]] = [
+    rule for path in RULE_FILES for group in _load(path)["groups"] for rule in group["rules"]
 ]
+ALERTS = [rule for rule in RULES if "alert" in rule]
+RECORDS = [rule for rule in RULES if "record" in rule]
 each_alert = pytest.mark.parametrize("alert", ALERTS, ids=[alert["alert"] for alert in ALERTS])
+each_record = pytest.mark.parametrize("rule", RECORDS, ids=[rule["record"] for rule in RECORDS])
+each_page = pytest.mark.parametrize("page", sorted(PAGES.glob("*.md")), ids=lambda page: page.stem)
+
+
+def _unquoted(expression: str) -> str:
+    """An expression without what stands in quotes."""
+    return re.sub(r'"[^"]*"', '""', expression)
+
+
+def test_the_files_are_those_of_the_themes() -> None:
+    """No file lies beside them that nobody makes, and each theme has its tests."""
+    assert sorted(RULE_FILES) == sorted((ROOT / "alerts").glob("*.yml"))
+    assert {path.name for path in RULE_FILES} == {path.name for path in RULE_TESTS}
 
 
 def test_rules_are_valid() -> None:
@@ -45,7 +70,7 @@ def test_has_a_case_that_fires_and_one_that_stays_silent(alert: dict[str, Any]) 
         any(check["exp_alerts"] for check in case["alert_rule_test"] if check["alertname"] == alert["alert"])
         for path in RULE_TESTS
         for case in _load(path)["tests"]
-        if any(check["alertname"] == alert["alert"] for check in case["alert_rule_test"])
+        if any(check["alertname"] == alert["alert"] for check in case.get("alert_rule_test", ()))
     ]
 
     assert {True, False} == set(fires)
@@ -53,7 +78,10 @@ def test_has_a_case_that_fires_and_one_that_stays_silent(alert: dict[str, Any]) 
 
 @each_alert
 def test_is_formed_like_the_others(alert: dict[str, Any]) -> None:
-    """One name prefix, a known severity, a static summary that ends in a full stop, a description that says where."""
+    """One name prefix, a known severity, a static summary that ends in a full stop, a description that says where.
+
+    It has a number, unless the alert is about a yes or no, and a likely cause.
+    """
     annotations = alert["annotations"]
 
     assert re.fullmatch(r"Vramscope([A-Z][a-z0-9]+)+", alert["alert"])
@@ -61,37 +89,94 @@ def test_is_formed_like_the_others(alert: dict[str, Any]) -> None:
     assert alert["for"]
     assert re.fullmatch(r"[^{}]+[^{}.]\.", annotations["summary"])
     assert "{{ $labels.instance }}" in annotations["description"]
-    assert "{{ $value" in annotations["description"]
-    assert "`vramscope snapshot`" in annotations["description"]
+    assert "{{ $value" in annotations["description"] or re.search(r"== [01]", alert["expr"])
+    assert "Likely cause: " in annotations["description"]
+    assert "`vramscope snapshot" in annotations["description"]
+
+
+def test_few_alerts_call_a_person() -> None:
+    """Critical is what loses requests or a node now, and nothing else."""
+    critical = {
+        alert["alert"].removeprefix("Vramscope") for alert in ALERTS if alert["labels"]["severity"] == "critical"
+    }
+
+    assert critical == {"DeviceExhausting", "DeviceLost", "OutOfMemory", "UnifiedMemoryPressure"}
+
+
+@pytest.mark.parametrize("rule", RULES, ids=[rule.get("alert") or rule["record"] for rule in RULES])
+def test_keeps_the_labels_of_the_target(rule: dict[str, Any]) -> None:
+    """Aggregation and matching name what they leave out, never what they keep: instance, cluster and others survive."""
+    assert not re.search(r"\b(by|on)\b", _unquoted(rule["expr"]))
+
+
+@pytest.mark.parametrize("rule", RULES, ids=[rule.get("alert") or rule["record"] for rule in RULES])
+def test_asks_for_metrics_that_exist(rule: dict[str, Any]) -> None:
+    """Every metric of an expression is one that the agent exports, a recorded one, or one that is coming."""
+    text = _unquoted(rule["expr"])
+    recorded = {record["record"] for record in RECORDS}
+    with_colons = set(re.findall(r"\b\w+:\w+:\w+", text))
+    names = set(METRIC.findall(re.sub(r"\b\w+:\w+:\w+", "", text)))
+
+    assert names or with_colons
+    assert with_colons <= recorded
+    assert names <= BY_NAME.keys() | COMING
+
+
+def test_what_is_coming_has_not_arrived() -> None:
+    """A metric that the agent has by now is taken out of the list, and one that no rule asks for is not in it."""
+    asked = {name for rule in RULES for name in METRIC.findall(rule["expr"])}
+
+    assert not COMING & BY_NAME.keys()
+    assert asked >= COMING
+
+
+@each_record
+def test_a_recorded_series_is_called_level_metric_operation(rule: dict[str, Any]) -> None:
+    """Of a metric of ours; a counter without its ``_total``, as only its rate is recorded."""
+    level, metric, operation = rule["record"].split(":")
+
+    assert level in {"instance", "server", "gpu_server_component"}
+    assert metric in BY_NAME.keys() | COMING or f"{metric}_total" in BY_NAME
+    assert re.fullmatch(r"(max_)?deviation|max|min|sum|ratio_rate10m", operation)
 
 
 @each_alert
-def test_points_to_its_section_of_the_runbook(alert: dict[str, Any]) -> None:
-    """The runbook's address ends in the lower-cased name, and that section is there and complete."""
-    sections = re.split(r"^## ", RUNBOOK.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
-    section = next((text for text in sections if text.splitlines()[0] == alert["alert"]), "")
+def test_points_to_its_page(alert: dict[str, Any]) -> None:
+    """The address is the base and the page's name, and the page is there under the alert's name."""
+    page = PAGES / page_of(alert["alert"].removeprefix("Vramscope"))
 
-    assert f"{RUNBOOK_URL}#{alert['alert'].lower()}" == alert["annotations"]["runbook_url"]
-    for part in ("What it means", "How to confirm", "What to do now", "What to do later", "When it is a false alarm"):
-        assert f"**{part}.**" in section
-    assert "vramscope snapshot" in section
+    assert alert["annotations"]["runbook_url"] == f"{RUNBOOKS}/{page.name}"
+    assert page.read_text(encoding="utf-8").startswith(f"# {alert['alert']}\n")
 
 
-@each_alert
-def test_asks_for_metrics_that_exist(alert: dict[str, Any]) -> None:
-    """Every metric of an expression is one that the agent exports."""
-    names = set(re.findall(r"\b[a-z]+_[a-z_]+\b", re.sub(r"\{[^}]*\}", "", alert["expr"])))
+@each_page
+def test_a_page_is_complete_and_of_an_alert(page: Path) -> None:
+    """Meaning, impact, check, act, silence, in this order; metrics and alerts that it names exist."""
+    text = page.read_text(encoding="utf-8")
+    known = BY_NAME.keys() | COMING | {record["record"].split(":")[1] for record in RECORDS}
 
-    assert names
-    assert names <= BY_NAME.keys()
+    assert set(METRIC.findall(text)) <= known
+    if page.name not in ARE_NO_ALERT:
+        assert text.splitlines()[0].removeprefix("# ") in {alert["alert"] for alert in ALERTS}
+        assert re.findall(r"^## (.+)$", text, re.MULTILINE) == ["Meaning", "Impact", "Check", "Act", "Silence"]
+        assert "`vramscope " in text.partition("## Check")[2].partition("## Act")[0]
 
 
-def test_runbook_names_metrics_that_exist_and_no_other_alert() -> None:
-    """The runbook neither asks for a metric that nobody exports nor describes an alert that is gone."""
-    text = RUNBOOK.read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", ["KvPoolExhausting", "KvPoolFilling", "PreemptionStorm", "KvPoolBelowMaxModelLen"])
+def test_a_full_pool_leads_to_the_ladder(name: str) -> None:
+    """What helps a pool that is too small stands once, and every page about one leads there."""
+    ladder = (PAGES / "kv-ladder.md").read_text(encoding="utf-8")
+    rungs = re.findall(r"^\| (\d)\. ([^|]+) \|", ladder, re.MULTILINE)
 
-    assert set(re.findall(r"\bvramscope_\w+", text)) <= BY_NAME.keys()
-    assert {alert["alert"] for alert in ALERTS} == set(re.findall(r"^## (\w+)$", text, flags=re.MULTILINE))
+    assert "(kv-ladder.md)" in (PAGES / page_of(name)).read_text(encoding="utf-8")
+    assert [number for number, _ in rungs] == ["1", "2", "3", "4", "5", "6"]
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    """No broken relative link."""
+    for page in PAGES.glob("*.md"):
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
 def test_no_two_alerts_share_a_name() -> None:

@@ -154,9 +154,15 @@ def test_queries_are_valid(document: dict[str, Any], tmp_path: Path) -> None:
 
 
 def test_alert_and_panel_ask_the_same_question() -> None:
-    """The panel that explains VramscopeKvPoolExhausting draws the very sum that the alert compares."""
-    alerts = yaml.safe_load((FILES[0].parents[2] / "alerts" / "kv_pool.yml").read_text(encoding="utf-8"))
-    asked = alerts["groups"][0]["rules"][0]["expr"].split("and\n")[1].split(">=")[0]
+    """The panel that explains VramscopeKvPoolFilling draws the very sum that the alert compares."""
+    groups = yaml.safe_load((FILES[0].parents[2] / "alerts" / "kv_pool.yml").read_text(encoding="utf-8"))["groups"]
+    rule = next(rule for group in groups for rule in group["rules"] if rule.get("alert") == "VramscopeKvPoolFilling")
+    asked = (
+        rule["expr"]
+        .split("and\n")[1]
+        .split(">=")[0]
+        .replace("(vramscope_kv_capacity_tokens > 0)", "vramscope_kv_capacity_tokens")
+    )
     drawn = [re.sub(r"\{[^}]*\}", "", text) for path in FILES for text in expressions(load(path))]
 
     assert asked.split() in [text.split() for text in drawn]
