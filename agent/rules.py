@@ -6,6 +6,7 @@ nothing that is set can change their structure.
 """
 
 import difflib
+import functools
 import importlib.resources
 import math
 import re
@@ -79,7 +80,8 @@ def rules(theme: str, choices: Choices) -> list[Group]:
     numbers = {name: threshold.value for name, threshold in thresholds().items()} | dict(choices.thresholds)
     values = {"selector": choices.selector, **{name: _number(value) for name, value in numbers.items()}}
     values |= source.get("texts", {})
-    return [{**group, "rules": [_rule(rule, values, choices) for rule in group["rules"]]} for group in source["groups"]]
+    groups = _filled(source["groups"], values)
+    return [{**group, "rules": [_named(rule, choices) for rule in group["rules"]]} for group in groups]
 
 
 def manifest(groups: list[Group], *, name: str, namespace: str | None, labels: Mapping[str, str]) -> dict[str, Any]:
@@ -103,17 +105,21 @@ def page_of(alert: str) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "-", alert).lower() + ".md"
 
 
-def _rule(rule: Mapping[str, Any], values: Mapping[str, str], choices: Choices) -> dict[str, Any]:
-    filled: dict[str, Any] = {key: _filled(value, values) for key, value in rule.items()}
-    if "alert" in rule:
-        filled["alert"] = choices.prefix + rule["alert"]
-        filled["annotations"]["runbook_url"] = f"{choices.runbook_base.rstrip('/')}/{page_of(rule['alert'])}"
-    return filled
+def _named(rule: dict[str, Any], choices: Choices) -> dict[str, Any]:
+    if "alert" not in rule:
+        return rule
+    page = f"{choices.runbook_base.rstrip('/')}/{page_of(rule['alert'])}"
+    return rule | {
+        "alert": choices.prefix + rule["alert"],
+        "annotations": rule["annotations"] | {"runbook_url": page},
+    }
 
 
-def _filled(value: object, values: Mapping[str, str]) -> object:
+def _filled(value: Any, values: Mapping[str, str]) -> Any:
     if isinstance(value, dict):
         return {key: _filled(inner, values) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_filled(inner, values) for inner in value]
     if not isinstance(value, str):
         return value
     text = value.rstrip("\n")
@@ -126,6 +132,7 @@ def _number(value: float) -> str:
     return str(int(value)) if value == int(value) else repr(value)
 
 
+@functools.cache
 def _source(name: str) -> Any:
     packaged = importlib.resources.files("agent") / "data" / "alerts"
     folder = packaged if packaged.is_dir() else Path(__file__).parent.parent / "alerts"

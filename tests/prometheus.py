@@ -36,7 +36,12 @@ class Prometheus:
 
 @contextmanager
 def prometheus(
-    folder: Path, targets: Mapping[str, str], rules: Sequence[Path] = (), *, options: Mapping[str, Any] | None = None
+    folder: Path,
+    targets: Mapping[str, str],
+    rules: Sequence[Path] = (),
+    *,
+    options: Mapping[str, Any] | None = None,
+    alertmanager: str | None = None,
 ) -> Iterator[Prometheus]:
     """Run Prometheus in a folder of its own until the block ends.
 
@@ -44,6 +49,7 @@ def prometheus(
         targets: ``host:port`` by job.
         rules: rule files that it evaluates.
         options: further keys of every scrape config.
+        alertmanager: ``host:port`` of the one that its alerts go to.
     """
     config = {
         "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
@@ -53,8 +59,10 @@ def prometheus(
             for job, target in targets.items()
         ],
     }
+    if alertmanager is not None:
+        config["alerting"] = {"alertmanagers": [{"static_configs": [{"targets": [alertmanager]}]}]}
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config), encoding="utf-8")
-    address = f"127.0.0.1:{_free_port()}"
+    address = f"127.0.0.1:{free_port()}"
     command = [
         require("prometheus"),
         f"--config.file={folder / 'prometheus.yml'}",
@@ -62,19 +70,26 @@ def prometheus(
         f"--web.listen-address={address}",
         "--log.level=warn",
     ]
-    log = folder / "prometheus.log"
+    with server_running(command, address, folder / "prometheus.log") as client:
+        yield Prometheus(client)
+
+
+@contextmanager
+def server_running(command: Sequence[str], address: str, log: Path) -> Iterator[httpx.Client]:
+    """A program of the Prometheus family, ready at its address, until the block ends."""
     with log.open("w", encoding="utf-8") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output)
     try:
         with httpx.Client(base_url=f"http://{address}", timeout=10, trust_env=False) as client:
             _await_ready(process, client, log)
-            yield Prometheus(client)
+            yield client
     finally:
         process.terminate()
         process.wait(timeout=10)
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of loopback on which nothing listens."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]
@@ -90,4 +105,4 @@ def _await_ready(process: "subprocess.Popen[bytes]", client: httpx.Client, log: 
         except httpx.TransportError:
             pass
         time.sleep(0.1)
-    raise AssertionError(f"Prometheus did not start: {log.read_text(encoding='utf-8')[-2000:]}")
+    raise AssertionError(f"{process.args!r} did not start: {log.read_text(encoding='utf-8')[-2000:]}")
