@@ -80,11 +80,13 @@ def _matcher(name: str, operator: str, quoted: str) -> Matcher:
 
 def _unescaped(text: str) -> str:
     def replaced(found: re.Match[str]) -> str:
+        if len(found[1]) == 5 and not "\ud800" <= chr(int(found[1][1:], 16)) <= "\udfff":
+            return chr(int(found[1][1:], 16))
         if found[1] not in _ESCAPES:
             raise ValueError(f"{found[0]} is not an escape; write a backslash as \\\\")
         return _ESCAPES[found[1]]
 
-    return re.sub(r"\\(.)", replaced, text)
+    return re.sub(r"\\(u[0-9a-fA-F]{4}|.)", replaced, text)
 
 
 def _not_a_selector(text: str) -> ValueError:

@@ -1,6 +1,6 @@
 """Make ``docs/metrics.md`` from the catalogue, ``docs/cli.md`` from the help texts, ``docs/gpus.md`` from the table,
-``docs/engines.md`` from the registry, the tables of recorded engines in ``docs/budget.md``, the chart of a recorded life
-in ``docs/fragmentation.md``, and from ``alerts/source`` the rules in ``alerts`` and the list of ``docs/runbooks``.
+``docs/engines.md`` from the registry, the tables of recorded engines in ``docs/budget.md``, the chart of a recorded
+life in ``docs/fragmentation.md``, and from ``alerts/source`` the rules in ``alerts`` and the list of ``docs/runbooks``.
 
 ``python -m docs.build [--check]`` in the project's root; ``--check`` writes nothing and fails on a difference.
 """

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agent.cli import run
-from agent.rule_selector import parse_selector
+from agent.rule_selector import Matcher, parse_selector
 from agent.rules import THEMES, Choices, rules, thresholds
 from tests.promtool import promtool
 
@@ -100,6 +102,16 @@ def test_matchers_stay_matchers(selector: str, capsys: pytest.CaptureFixture[str
     assert [group["name"] for group in with_it["groups"]] == [group["name"] for group in without["groups"]]
     expression = _alert(with_it, "VramscopeHeadroomLow")["expr"]
     assert expression == f"vramscope_headroom_ratio{{{parse_selector(selector)}}} < 0.1"
+
+
+@given(st.lists(st.tuples(st.sampled_from(["=", "!="]), st.text()), max_size=3))
+def test_a_selector_written_out_is_the_same_selector(given_matchers: list[tuple[str, str]]) -> None:
+    """Any text as a value: quoted as it is written out, it is read back as that text."""
+    text = ", ".join(str(Matcher("job", operator, value)) for operator, value in given_matchers)
+    if not text.isprintable():
+        return
+
+    assert parse_selector(text) == text
 
 
 def test_only_selected_targets_alert(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -20,8 +20,6 @@ COMING = {
     "vramscope_device_exhaustion_seconds",
     "vramscope_kv_exhaustion_seconds",
     "vramscope_risk_level",
-    "vramscope_transient_peak_bytes",
-    "vramscope_transient_room_bytes",
 }
 """Metrics that rules ask for before the agent has them: such a rule is silent until it does."""
 METRIC = re.compile(r"\bvramscope_\w+")
