@@ -16,10 +16,10 @@ from agent.cli import cli
 from agent.memory.gpus import GPUS, Gpu
 from agent.memory.units import GIB
 from agent.metrics import CATALOGUE
-from agent.rules import THEMES, Choices, as_yaml, page_of, rules, thresholds
+from agent.rules import THEMES
 from collectors.registry import ENGINES, Engine
 from collectors.support import TOLD
-from docs import accuracy, life_chart
+from docs import accuracy, life_chart, rule_pages
 
 FOLDER = Path(__file__).parent
 
@@ -110,41 +110,6 @@ def _engine_row(engine: Engine) -> str:
     return f"| {engine.title} | `{engine.name}` | {engine.versions} | {paths} | {told} |"
 
 
-def rules_file(theme: str) -> str:
-    """The rules of one theme with the default thresholds."""
-    head = "# Made from alerts/source by `make docs`; do not edit. Your own thresholds and names: `vramscope rules`."
-    return f"{head}\n{as_yaml({'groups': rules(theme, Choices())})}"
-
-
-def runbooks_page() -> str:
-    """The list of alerts, each with its page, and of the numbers they compare with."""
-    lines = [
-        "# Runbooks",
-        "",
-        "Made from `alerts/source` by `make docs`; do not edit. One page for each alert of [`alerts/`](../../alerts).",
-        "critical: somebody must act now; warning: somebody must act soon, a ticket; info: to know, routed nowhere.",
-        "",
-        "| alert | severity | `for` | in one sentence |",
-        "|---|---|---|---|",
-    ]
-    for theme in THEMES:
-        for rule in (rule for group in rules(theme, Choices()) for rule in group["rules"] if "alert" in rule):
-            page = page_of(rule["alert"].removeprefix(Choices().prefix))
-            what = f"{rule['labels']['severity']} | {rule['for']} | {rule['annotations']['summary']}"
-            lines.append(f"| [{rule['alert']}]({page}) | {what} |")
-    lines += [
-        "",
-        "## Thresholds",
-        "",
-        "Each is set by `vramscope rules --set NAME=VALUE`, which writes all rules anew.",
-        "",
-        "| name | default | why |",
-        "|---|---|---|",
-        *(f"| `{one.name}` | {one.value:,} | {one.why} |" for one in thresholds().values()),
-    ]
-    return "\n".join(lines) + "\n"
-
-
 PAGES: dict[str, Callable[[], str]] = {
     "engines.md": engines_page,
     "metrics.md": metrics_page,
@@ -152,8 +117,8 @@ PAGES: dict[str, Callable[[], str]] = {
     "gpus.md": gpus_page,
     "budget.md": budget_page,
     "fragmentation.svg": life_chart.svg,
-    "runbooks/README.md": runbooks_page,
-    **{f"../alerts/{theme}.yml": partial(rules_file, theme) for theme in THEMES},
+    "runbooks/README.md": rule_pages.runbooks,
+    **{f"../alerts/{theme}.yml": partial(rule_pages.rules_file, theme) for theme in THEMES},
 }
 
 
