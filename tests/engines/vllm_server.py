@@ -7,7 +7,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,7 +45,8 @@ class Planned(Struct, frozen=True, kw_only=True):
 class VllmServer:
     """A context manager; ``start`` may be called again after ``kill`` (same port, as a supervisor would).
 
-    ``entry`` is how it is called, with its model, where that is not ``vllm serve MODEL``.
+    ``entry`` is how it is called, with its model, where that is not ``vllm serve MODEL``. ``variables`` are added to
+    its environment.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class VllmServer:
         log: Path,
         arguments: Sequence[str] = (),
         entry: Sequence[str] = (),
+        variables: Mapping[str, str] | None = None,
     ) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
@@ -69,6 +71,7 @@ class VllmServer:
             *("--host", "127.0.0.1", "--port", str(self.port), "--max-model-len", str(MAX_MODEL_LEN)),
             *("--max-num-seqs", "8", "--enforce-eager", *arguments),
         ]
+        self._variables = dict(variables or {})
         self._process: subprocess.Popen[bytes] | None = None
         self._seen: dict[int, psutil.Process] = {}
 
@@ -92,6 +95,7 @@ class VllmServer:
             "VLLM_NO_USAGE_STATS": "1",
             "HF_HUB_OFFLINE": "1",
             "NO_PROXY": "127.0.0.1",
+            **self._variables,
         }
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(

@@ -42,17 +42,19 @@ class WatchedSglang:
     bytes_per_token: ClassVar[int] = 2 * 2 * 2 * 32 * 2  # layers x (K and V) x heads x width x 2 bytes
     pool_bytes: ClassVar[int] = (SLOTS + 1) * bytes_per_token  # one slot is the engine's own
 
-    def __init__(self, python: Path, folder: Path) -> None:
+    def __init__(self, python: Path, folder: Path, *, variables: Mapping[str, str] | None = None) -> None:
         self.model = make_llama(folder / "tiny-sglang").path
         self.log = folder / "sglang.log"
         port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         start = ("-m", "sglang.launch_server", "--model-path", str(self.model), "--port", str(port))
         self._command = [str(python), *start, *_FLAGS]
+        self._variables = dict(variables or {})
         self._load = ExitStack()
 
     def __enter__(self) -> Self:
         environment = os.environ | {"SGLANG_USE_CPU_ENGINE": "1", "HF_HUB_OFFLINE": "1", "NO_PROXY": "127.0.0.1"}
+        environment |= self._variables
         with self.log.open("wb") as output:
             self._process = subprocess.Popen(
                 self._command, stdout=output, stderr=subprocess.STDOUT, env=environment, start_new_session=True
@@ -68,6 +70,11 @@ class WatchedSglang:
     def __exit__(self, *raised: Any) -> None:
         self._end()
         self._load.__exit__(*raised)
+
+    @property
+    def pid(self) -> int:
+        """Of the process that listens."""
+        return self._process.pid
 
     def complete(self, prompt: str, *, max_tokens: int) -> int:
         """One answer that does not end by itself. (Told to ignore its end, it would not be admitted beside others.)"""
