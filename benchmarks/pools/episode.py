@@ -1,4 +1,4 @@
-"""One episode: a pool under its traffic, seen once a second through an endpoint that may be blind, stale or restarted."""
+"""One episode: a pool under its traffic, seen through an endpoint that may be blind, stale or restarted."""
 
 from collections.abc import Iterator
 from random import Random

@@ -193,7 +193,8 @@ class Pool:
     def _admit(self, now: float) -> None:
         spec = self.spec
         room = spec.capacity * (1 - spec.watermark if self.running else 1) - self.used
-        room -= sum(one.left for one in self._prefilling)
+        if spec.rule != "reserve" and spec.state_tokens is None:
+            room -= sum(one.left for one in self._prefilling)
         room -= spec.reserve_ratio * min(spec.longest, 4096) * len(self.running)
         while self.waiting and len(self.running) < spec.max_sequences:
             one = self.waiting[0]
