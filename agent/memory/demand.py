@@ -1,7 +1,7 @@
 """How much of a pool the running and coming requests will want: the mean, its spread, and when it is most.
 
-S(a) is the share of answers that get longer than a tokens (``lengths``). With R running of mean age a, footprint ``own``
-besides, speed v and growth share g:
+S(a) is the share of answers that get longer than a tokens (``lengths``). With R running of mean age a, footprint
+``own`` besides, speed v and growth share g:
   admitted(t) = R S(a + v t) / S(a) (own + g (a + v t))
   coming(t)   = rate x integral over 0..t of S(v s) (prompt + g v s) ds, for as many as the sequence limit lets in
 Variance: binomial of the running, Poisson of the coming, what the rate itself is unsure about, and 1 % of the pool.

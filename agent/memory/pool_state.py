@@ -1,16 +1,13 @@
-"""What is known of one pool at a moment, as the numbers that a forecast weighs.
+"""What is known of one pool at a moment: what a forecast weighs, as shares, so that pools of any size are alike."""
 
-All are shares of the pool, so that pools of any size are alike.
-"""
-
-import math
+from collections import deque
 
 from msgspec import Struct
 
 from agent.memory.demand import Demand, demands
+from agent.memory.exhaustion import exhaustion_of
 from agent.memory.running_set import Running, RunningSet
 from agent.memory.signals import PoolFacts, PoolSignal
-from agent.memory.exhaustion import exhaustion_of
 from agent.memory.trend import Trend
 
 BLIND_SECONDS = 120.0
@@ -18,20 +15,21 @@ LEAST_SECONDS = 60.0
 
 
 class Evidence(Struct, frozen=True, kw_only=True):
-    """``used`` now; ``slope``, ``short_slope`` per second; ``swing``: of the medians of 10 s, from one to the next."""
+    """``used`` now; ``slope`` per second, ``swing`` of the medians of 10 s from one to the next.
+
+    ``minutes``: whole ones that it has been followed, at most 30. ``running`` is None where the engine does not tell
+    how many requests run or how large the pool is. ``reserves``: what is used was set aside, and does not grow.
+    """
 
     used: float
     slope: float
     slope_sd: float
-    short_slope: float
     swing: float
-    highest: float  # in the whole minutes before
     minutes: int
-    minutes_above: int  # of them, those that went above what is used now
     running: Running | None
     demands: tuple[Demand, ...]
     capacity: int
-    jump: float = 0.0
+    reserves: bool = False
 
 
 class PoolState:
@@ -41,16 +39,20 @@ class PoolState:
         self.facts = facts
         self.exhaustion = exhaustion_of(facts.engine, facts.kind)
         self.trend = Trend()
-        self.requests = RunningSet(cap=facts.max_sequences, live_gauges=self.exhaustion.live_gauges, grows=not self.exhaustion.reserves)
+        self.generation = 0  # how often everything began anew
+        means = self.exhaustion
+        self.requests = RunningSet(cap=facts.max_sequences, live_gauges=means.live_gauges, grows=not means.reserves)
         self._begin()
 
     def _begin(self) -> None:
         self.last: PoolSignal | None = None
         self.began_at: float | None = None
         self.shortage_at: float | None = None
-        self.restarted_at: float | None = None
+        self._shortages: deque[tuple[float, int]] = deque(maxlen=64)
 
     def clear(self) -> None:
+        """Begin everything anew; how long answers get is kept, for the model is the same."""
+        self.generation += 1
         self.trend.clear()
         self.requests.clear()
         self._begin()
@@ -58,7 +60,8 @@ class PoolState:
     def add(self, now: PoolSignal) -> None:
         """Take one reading; what can't follow the one before begins everything anew."""
         if now.used_ratio is None:
-            self.clear()
+            if self.last is not None:
+                self.clear()
             return
         last = self.last
         if last is not None and now.at <= last.at:
@@ -73,10 +76,22 @@ class PoolState:
             self.began_at = now.at
         if last is not None and is_shortage(last, now):
             self.shortage_at = now.at
+        self._count(last, now)
         self.last = now
         self.trend.add(now.at, now.used_ratio)
         if now.running is not None:
             self.requests.add(now)
+
+    def shortages_since(self, at: float) -> int | None:
+        """How many requests were counted as short of room since then; None where the engine does not count them."""
+        if self.last is None or self.last.shortages is None:
+            return None
+        return sum(count for when, count in self._shortages if when > at)
+
+    def _count(self, last: PoolSignal | None, now: PoolSignal) -> None:
+        before = last.shortages if last is not None else None
+        if before is not None and now.shortages is not None and now.shortages > before:
+            self._shortages.append((now.at, now.shortages - before))
 
     def evidence(self) -> Evidence | None:
         """None of less than a minute of data."""
@@ -87,19 +102,16 @@ class PoolState:
             return None
         capacity = now.capacity_tokens or 0
         running = self.requests.state(capacity, now.used_ratio) if capacity else None
-        highest = trend.highest(30)
         return Evidence(
             used=now.used_ratio,
             slope=trend.slope,
             slope_sd=trend.slope_sd,
-            short_slope=trend.short_slope if trend.short_slope is not None else trend.slope,
             swing=trend.swing or 0.0,
-            highest=now.used_ratio if highest is None else highest,
             minutes=trend.minutes,
-            minutes_above=trend.times_above(now.used_ratio),
             running=running,
             demands=() if running is None else demands(running, capacity, longest=self.facts.max_model_len),
             capacity=capacity,
+            reserves=self.exhaustion.reserves,
         )
 
 

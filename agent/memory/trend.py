@@ -12,10 +12,8 @@ from statistics import median
 
 BIN_SECONDS = 10.0
 WINDOW_SECONDS = 180.0
-SHORT_SECONDS = 60.0
 SWING_BINS = 60
-HIGH_SECONDS = 60.0
-HIGHS = 30
+MOST_MINUTES = 30
 FALL_SHARE = 0.25
 
 Centre = tuple[float, float]
@@ -31,18 +29,17 @@ class Trend:
         """Forget all: the engine was started anew, slept, or was not seen for too long."""
         self._bin: list[Centre] = []
         self._centres: deque[Centre] = deque(maxlen=SWING_BINS + 1)
-        self._highs: deque[Centre] = deque(maxlen=HIGHS)  # (end of a minute, highest in it)
-        self._minute: Centre | None = None
+        self._minute_ends: float | None = None
+        self.minutes = 0
         self.slope: float | None = None
         self.slope_sd: float | None = None
-        self.short_slope: float | None = None
         self.swing: float | None = None
 
     def restart_window(self) -> None:
-        """Begin the slope anew after a time without readings; what is known of swings and highs stays."""
+        """Begin the slope anew after a time without readings; how long it is known stays."""
         self._bin.clear()
         self._centres.clear()
-        self.slope = self.slope_sd = self.short_slope = None
+        self.slope = self.slope_sd = None
 
     @property
     def seconds(self) -> float:
@@ -54,25 +51,11 @@ class Trend:
         if self._bin and at >= self._bin[0][0] + BIN_SECONDS:
             self._close()
         self._bin.append((at, value))
-        minute = self._minute
-        if minute is None or at >= minute[0]:
-            if minute is not None:
-                self._highs.append(minute)
-            self._minute = (at + HIGH_SECONDS, value)
-        elif value > minute[1]:
-            self._minute = (minute[0], value)
-
-    def highest(self, minutes: int) -> float | None:
-        """The highest in so many whole minutes before the one that runs; None before the first is over."""
-        return max((value for _, value in list(self._highs)[-minutes:]), default=None)
-
-    def times_above(self, value: float) -> int:
-        """In how many of the whole minutes that are remembered it was above this."""
-        return sum(high > value for _, high in self._highs)
-
-    @property
-    def minutes(self) -> int:
-        return len(self._highs)
+        if self._minute_ends is None:
+            self._minute_ends = at + 60.0
+        elif at >= self._minute_ends:
+            self._minute_ends = at + 60.0
+            self.minutes = min(self.minutes + 1, MOST_MINUTES)
 
     def _close(self) -> None:
         self._centres.append((median(at for at, _ in self._bin), median(value for _, value in self._bin)))
@@ -80,7 +63,6 @@ class Trend:
         newest = self._centres[-1][0]
         window = after_last_fall([one for one in self._centres if one[0] > newest - WINDOW_SECONDS])
         self.slope, self.slope_sd = slope_of(window)
-        self.short_slope, _ = slope_of([one for one in window if one[0] > newest - SHORT_SECONDS])
         self.swing = swing_of(self._centres)
 
 

@@ -256,8 +256,8 @@ def storm(random: Random) -> Scenario:
 
 def hybrid_window(random: Random) -> Scenario:
     """Five of six layers see a window only: growth of a chain nearly stops after it."""
-    changes = {"window": random.choice((1024, 2048, 4096)), "window_share": random.choice((0.5, 0.75, 0.83))}
-    calm = _loaded(random, 0.2, 0.4, **changes)
+    window, share = random.choice((1024, 2048, 4096)), random.choice((0.5, 0.75, 0.83))
+    calm = _loaded(random, 0.2, 0.4, window=window, window_share=share)
     chains = Lengths(prompt=600, chains=1.0, chain=random.randrange(6000, 14_000), chain_sigma=0.4, most=32_768)
     count = max(3, int(random.uniform(0.5, 1.4) * calm.spec.capacity / 5000))
     return replace(calm, batches=(Batch(at=float(random.randrange(200, 900)), count=count, lengths=chains),))
