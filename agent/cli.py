@@ -17,6 +17,7 @@ import msgspec
 
 from agent import __version__, log, streams
 from agent.app import collect_once, serve
+from agent.backtest.command import backtest_command
 from agent.budget_command import budget_command
 from agent.check import check_report
 from agent.demo import run_demo
@@ -185,6 +186,7 @@ def demo_command(seed: int, speed: float, duration: float | None, listen: str, s
         asyncio.run(_begun(demo))
 
 
+cli.add_command(backtest_command)
 cli.add_command(budget_command)
 cli.add_command(plan_command)
 cli.add_command(rules_command)

@@ -66,7 +66,7 @@ class PoolState:
         last = self.last
         if last is not None and now.at <= last.at:
             return
-        if last is not None and _went_back(last, now):
+        if last is not None and went_back(last, now):
             self.clear()
             last = None
         if last is not None and now.at - last.at > BLIND_SECONDS:
@@ -131,7 +131,7 @@ def is_shortage(last: PoolSignal, now: PoolSignal) -> bool:
     return gone > 0 and more >= gone and fell > 0 and (last.used_ratio or 0.0) >= 0.9
 
 
-def _went_back(last: PoolSignal, now: PoolSignal) -> bool:
+def went_back(last: PoolSignal, now: PoolSignal) -> bool:
     """A counter that is lower than before: another run of the engine."""
     pairs = (
         (last.generation_tokens, now.generation_tokens),

@@ -17,8 +17,8 @@ class Scenario(Struct, frozen=True, kw_only=True):
     """What happens in an episode. Times are seconds from its start.
 
     ``blind``: no reading in these spans; ``stale_seconds``: gauges are renewed so seldom; ``asleep``: spans in which
-    the engine has released its pool; ``restarts``: moments at which it begins anew; ``stalls``: spans in which it does not
-    decode.
+    the engine has released its pool; ``restarts``: moments at which it begins anew; ``stalls``: spans in which it
+    does not decode.
     """
 
     spec: Spec
