@@ -201,7 +201,9 @@ class ReplicaReading(Struct, frozen=True, kw_only=True):
 
     ``preemptions``: requests that lost their KV and are computed again (SGLang: retracted). ``waiting`` includes what
     an engine calls queued or deferred. ``first_token_seconds`` sums the times to the first token of ``first_tokens``
-    requests. ``refusals``: requests that failed for want of KV, as far as they were seen. ``multimodal_hits`` of
+    requests. ``refusals``: requests that failed for want of KV, as far as they were seen. ``finished_*``: tokens of the
+    ``finished`` requests, where ``prompt_tokens`` and ``generation_tokens`` count those that run as well.
+    ``sequence_tokens``: what each running request holds. ``multimodal_hits`` of
     ``multimodal_queries`` images, sounds or films were found in a cache that the engine keeps in host memory.
     """
 
@@ -212,6 +214,10 @@ class ReplicaReading(Struct, frozen=True, kw_only=True):
     refusals: int | None = None
     prompt_tokens: int | None = None
     generation_tokens: int | None = None
+    finished: int | None = None
+    finished_prompt_tokens: int | None = None
+    finished_generation_tokens: int | None = None
+    sequence_tokens: tuple[int, ...] | None = None
     prefix_hit_tokens: int | None = None
     prefix_query_tokens: int | None = None
     first_tokens: int | None = None

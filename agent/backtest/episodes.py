@@ -32,14 +32,14 @@ class Episode(Struct, frozen=True, kw_only=True):
     near: tuple[float, ...] = ()  # moments at which use was 0.95 or more
 
 
-def episodes_of(signals: Sequence[PoolSignal]) -> list[Episode]:
+def episodes_of(signals: Sequence[PoolSignal], *, live_gauges: bool = True) -> list[Episode]:
     """All episodes of a recording, in order."""
     found: list[Episode] = []
     walk: list[PoolSignal] = []
     quiet_at: float | None = None  # the last shortage, while less than two minutes ago
     last: PoolSignal | None = None
     for now in signals:
-        short = last is not None and is_shortage(last, now)
+        short = last is not None and is_shortage(last, now, live_gauges=live_gauges)
         began_anew = last is not None and (now.used_ratio is None or went_back(last, now))
         last = now if now.used_ratio is not None else None
         if short and quiet_at is None:

@@ -9,6 +9,7 @@ from agent.backtest.episodes import episodes_of
 from agent.backtest.forecasters import FORECASTERS, OURS, looks
 from agent.backtest.recordings import Recording
 from agent.backtest.score import Score, Share, Tally, add, score
+from agent.memory.exhaustion import exhaustion_of
 
 HEADS = (
     "forecaster",
@@ -43,7 +44,8 @@ def backtest(recordings: Iterable[Recording]) -> Backtest:
     count = episodes = events = 0
     for recording in recordings:
         count += 1
-        found = episodes_of(recording.signals)
+        means = exhaustion_of(recording.facts.engine, recording.facts.kind)
+        found = episodes_of(recording.signals, live_gauges=means.live_gauges)
         episodes += len(found)
         events += sum(one.event for one in found)
         for name, make in FORECASTERS.items():

@@ -74,7 +74,7 @@ class PoolState:
             self.began_at = None
         if self.began_at is None:
             self.began_at = now.at
-        if last is not None and is_shortage(last, now):
+        if last is not None and is_shortage(last, now, live_gauges=self.exhaustion.live_gauges):
             self.shortage_at = now.at
         self._count(last, now)
         self.last = now
@@ -115,15 +115,16 @@ class PoolState:
         )
 
 
-def is_shortage(last: PoolSignal, now: PoolSignal) -> bool:
-    """Whether a request lost its room between two signals: counted, or seen.
+def is_shortage(last: PoolSignal, now: PoolSignal, *, live_gauges: bool) -> bool:
+    """Whether a request lost its room between two signals: counted (a counter may appear with its first), or seen.
 
     vLLM counts a preemption when the request is scheduled again, up to 20 s late. The moment itself shows: fewer run,
-    none of those that are gone has finished, as many more wait, and use falls from near the top.
+    none of those that are gone has finished, as many more wait, and use falls from near the top. Not where gauges are
+    renewed at other times than counters (``live_gauges``).
     """
-    if last.shortages is not None and now.shortages is not None and now.shortages > last.shortages:
+    if now.shortages is not None and now.shortages > (last.shortages or 0):
         return True
-    if None in (last.running, now.running, last.waiting, now.waiting, last.finished, now.finished):
+    if not live_gauges or None in (last.running, now.running, last.waiting, now.waiting, last.finished, now.finished):
         return False
     gone = last.running - now.running - (now.finished - last.finished)  # type: ignore[operator]
     more = now.waiting - last.waiting  # type: ignore[operator]

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from collectors.errors import CollectorError, Unreadable
 from collectors.http_text import Endpoint
 from collectors.llama_cpp.answers import Field, Props, Slot, parse_counters, parse_props, parse_slots
-from collectors.llama_cpp.slots import Flags, is_unified, pool_of, refused
+from collectors.llama_cpp.slots import Flags, is_unified, pool_of, refused, sequences
 from collectors.readings import ReplicaReading, ServerReading
 
 PATHS = frozenset({"/props", "/slots", "/metrics"})
@@ -82,6 +82,7 @@ class LlamaCppReader:
         self._let_sleep(at, idle=running == 0 and not (counters or {}).get("waiting"))
         pool = pool_of(slots, unified=is_unified(self._flags)) if slots is not None else None
         replica = _replica(counters or {}, running, self._refusals if slots is not None else None)
+        replica = replace(replica, sequence_tokens=sequences(slots) if slots is not None else None)
         reading = self._reading(
             at, props, "serving", notes=_notes(slots, counters, pool is not None and pool.blocks is None)
         )

@@ -66,6 +66,12 @@ def refused(before: Sequence[Slot], now: Sequence[Slot]) -> int:
     return len(pairs) if emptied and len(ended) == len(pairs) else 0
 
 
+def sequences(slots: Sequence[Slot]) -> tuple[int, ...] | None:
+    """Tokens of each request that is worked on; None where a busy slot does not tell."""
+    held = [slot.held for slot in slots if slot.is_processing]
+    return None if None in held else tuple(count for count in held if count is not None)
+
+
 def _held(slots: Sequence[Slot], *, is_processing: bool) -> int | None:
     held = [slot.held for slot in slots if slot.is_processing == is_processing]
     return sum(count for count in held if count is not None) if None not in held else None

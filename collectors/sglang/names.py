@@ -66,13 +66,16 @@ NAMES: dict[Field, tuple[str, ...]] = {
     "adapters": ("lora_pool_slots_total",),
 }
 
-RequestField = Literal["prompt_tokens", "generation_tokens", "cached_tokens", "first_tokens", "first_token_seconds"]
+RequestField = Literal[
+    "prompt_tokens", "generation_tokens", "cached_tokens", "finished", "first_tokens", "first_token_seconds"
+]
 
 # Of the process that takes requests: they name no replica, and tokens are counted when a request ends.
 REQUEST_NAMES: dict[RequestField, str] = {
     "prompt_tokens": "prompt_tokens_total",
     "generation_tokens": "generation_tokens_total",
     "cached_tokens": "cached_tokens_total",
+    "finished": "num_requests_total",
     "first_tokens": "time_to_first_token_seconds_count",
     "first_token_seconds": "time_to_first_token_seconds_sum",
 }

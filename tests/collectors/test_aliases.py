@@ -60,7 +60,6 @@ IGNORED: dict[str, dict[str, str]] = {
         "sglang:e2e_request_latency_seconds": "latency",
         "sglang:queue_time_seconds": "latency",
         "sglang:avg_request_queue_latency": "latency",
-        "sglang:num_requests_total": "says nothing about memory",
         "sglang:prompt_tokens_histogram": "per finished request",
         "sglang:generation_tokens_histogram": "per finished request",
         "sglang:num_prefill_*": "queues of a prefill server's transfers",

@@ -93,6 +93,7 @@ def test_a_recorded_server_is_read_whole() -> None:
             waiting_requests=2,
             refusals=0,
             prompt_tokens=776,
+            sequence_tokens=(611, 611, 611, 614),
             generation_tokens=0,
             prefix_hit_tokens=0,
             prefix_query_tokens=776,

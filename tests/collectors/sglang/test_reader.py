@@ -82,6 +82,9 @@ def test_a_recorded_server_is_read_whole() -> None:
             preemptions=None,  # no series before the first retraction
             prompt_tokens=286,
             generation_tokens=5811,
+            finished=3,
+            finished_prompt_tokens=157,
+            finished_generation_tokens=3008,
             prefix_hit_tokens=3,
             prefix_query_tokens=286,
             first_tokens=5,
