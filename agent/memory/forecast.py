@@ -25,14 +25,14 @@ STORM_SECONDS = 60.0
 MOST_SECONDS = 1800.0
 
 WATCH_5MIN = 0.25
-AT_RISK_5MIN = 0.5
-AT_RISK_2MIN = 0.35
-CRITICAL_2MIN = 0.6
-AT_RISK_USED = 0.95
-LIMITED_SECONDS = 60.0
+AT_RISK_5MIN = 0.65
+AT_RISK_2MIN = 0.42
+CRITICAL_2MIN = 0.7
+AT_RISK_USED = 0.94
+LIMITED_SECONDS = 30.0
 CALM_5MIN = 0.1
 WATCH_USED = 0.9
-HOLDING = Holding(seconds=180.0, calm_seconds=60.0)
+HOLDING = Holding(seconds=300.0, calm_seconds=110.0)
 
 Cause = Literal["shortage", "full", "admitted_demand", "growth", "arrivals", "none"]
 
@@ -104,7 +104,8 @@ class PoolForecaster:
         soon, later = (probability(x, 120), probability(x, 300)) if x is not None else (None, None)
         limited = known is not None and known.running is not None and known.running.limited_seconds > LIMITED_SECONDS
         wanted = "critical" if short else _wanted(soon, later, used, limited=limited)
-        level = self._levels.look(at, wanted, calm=not short and used < WATCH_USED and (later or 0.0) < CALM_5MIN)
+        calm = not short and (used < WATCH_USED if later is None else later < CALM_5MIN)
+        level = self._levels.look(at, wanted, calm=calm)
         likely, early = (0.0, 0.0) if short else _left(known) if known is not None else (None, None)
         running = known.running if known is not None else None
         capacity = last.capacity_tokens

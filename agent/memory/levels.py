@@ -15,8 +15,8 @@ class Holding(Struct, frozen=True, kw_only=True):
     ``seconds``: while looks are only a little better; ``calm_seconds``: while they are calm, which counts sooner.
     """
 
-    seconds: float = 180.0
-    calm_seconds: float = 60.0
+    seconds: float
+    calm_seconds: float
 
 
 class Levels:
