@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: demo test lint bench test-engines fuzz soak docs dashboards build clean
+.PHONY: demo test lint bench backtest test-engines fuzz soak docs dashboards build clean
 
 demo: $(VENV)/.run
 	$(BIN)/vramscope demo
@@ -21,6 +21,9 @@ lint: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks
+
+backtest: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.pools test
 
 test-engines: $(VENV)/.dev
 	$(PYTEST) -q -m engines tests/engines

@@ -23,6 +23,7 @@ from agent.memory.plan import Target, plan
 from agent.memory.serving import ENGINES
 from benchmarks import peer
 from benchmarks.costs import Family, cpu_share
+from benchmarks.forecasting import forecasting
 from benchmarks.hot import Timings
 from benchmarks.load import PLAIN, PROMETHEUS, Load, each_second, in_a_row
 from benchmarks.node import COUNT, BusyNode, busy_node
@@ -47,6 +48,7 @@ def main() -> int:
     print(f"{COUNT} GPUs by the driver-level double, {COUNT} vLLM servers, {COUNT * COUNT} processes")
     parsing()
     deciding()
+    forecasting()
     with tempfile.TemporaryDirectory(prefix="vramscope-bench-") as folder, busy_node(Path(folder)) as node:
         hot(node)
         arguments = ("run", "--config", str(node.config), "--listen", "127.0.0.1:0")
