@@ -1,12 +1,13 @@
 """Make ``docs/metrics.md`` from the catalogue, ``docs/cli.md`` from the help texts, ``docs/gpus.md`` from the table,
-``docs/engines.md`` from the registry, the tables of recorded engines in ``docs/budget.md``, the chart of a recorded
-life in ``docs/fragmentation.md``, and from ``alerts/source`` the rules in ``alerts`` and the list of ``docs/runbooks``.
+``docs/engines.md`` from the registry, the tables of recorded engines in ``docs/budget.md`` and of the backtest in
+``docs/forecast.md``, the chart of a recorded life in ``docs/fragmentation.md``, and from ``alerts/source`` the rules in
+``alerts`` and the list of ``docs/runbooks``.
 
 ``python -m docs.build [--check]`` in the project's root; ``--check`` writes nothing and fails on a difference.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from agent.metrics import CATALOGUE
 from agent.rules import THEMES
 from collectors.registry import ENGINES, Engine
 from collectors.support import TOLD
-from docs import accuracy, life_chart, rule_pages
+from docs import accuracy, backtested, life_chart, rule_pages
 
 FOLDER = Path(__file__).parent
 
@@ -80,9 +81,18 @@ def _gpu_row(gpu: Gpu) -> str:
 
 def budget_page() -> str:
     """The budget's page, with the tables between its marks made anew."""
-    text = (FOLDER / "budget.md").read_text(encoding="utf-8")
-    for name, table in {"exact": accuracy.table, "buffers": accuracy.buffers}.items():
-        begin = f"<!-- made by `make docs` from recordings: {name} -->\n"
+    return _filled("budget.md", "recordings", {"exact": accuracy.table, "buffers": accuracy.buffers})
+
+
+def forecast_page() -> str:
+    """The forecast's page, likewise."""
+    return _filled("forecast.md", "docs/backtest.json", backtested.TABLES)
+
+
+def _filled(page: str, source: str, tables: Mapping[str, Callable[[], Iterable[str]]]) -> str:
+    text = (FOLDER / page).read_text(encoding="utf-8")
+    for name, table in tables.items():
+        begin = f"<!-- made by `make docs` from {source}: {name} -->\n"
         before, mark, rest = text.partition(begin)
         text = before + mark + "\n".join(table()) + "\n" + rest[rest.index("<!-- end -->") :]
     return text
@@ -119,6 +129,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "fragmentation.svg": life_chart.svg,
     "runbooks/README.md": rule_pages.runbooks,
     **{f"../alerts/{theme}.yml": partial(rule_pages.rules_file, theme) for theme in THEMES},
+    "forecast.md": forecast_page,
 }
 
 

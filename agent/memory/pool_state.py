@@ -124,9 +124,10 @@ def is_shortage(last: PoolSignal, now: PoolSignal, *, live_gauges: bool) -> bool
     """
     if now.shortages is not None and now.shortages > (last.shortages or 0):
         return True
-    if not live_gauges or None in (last.running, now.running, last.waiting, now.waiting, last.finished, now.finished):
+    if not live_gauges or None in (last.running, now.running, last.waiting, now.waiting):
         return False
-    gone = last.running - now.running - (now.finished - last.finished)  # type: ignore[operator]
+    finished = 0 if last.finished is None or now.finished is None else now.finished - last.finished
+    gone = last.running - now.running - finished  # type: ignore[operator]
     more = now.waiting - last.waiting  # type: ignore[operator]
     fell = (last.used_ratio or 0.0) - (now.used_ratio or 0.0)
     return gone > 0 and more >= gone and fell > 0 and (last.used_ratio or 0.0) >= 0.9
