@@ -6,14 +6,14 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from agent.memory.forecast import EVERY_SECONDS, PoolForecaster
+from agent.memory.forecast import PoolForecaster
 from agent.memory.signals import PoolFacts, PoolSignal
 
 LINE_SECONDS = 300.0
 
 
 class Look(Struct, frozen=True, kw_only=True):
-    """One look at a pool: whether there is an alarm, and how likely it runs out within 2 and 5 minutes."""
+    """One look at a pool: whether there is an alarm, and where it was weighed anew, how likely it runs out."""
 
     at: float
     alarm: bool
@@ -22,7 +22,7 @@ class Look(Struct, frozen=True, kw_only=True):
 
 
 class Forecaster(Protocol):
-    """Takes signals as they come; is looked at every five seconds."""
+    """Takes signals as they come; is looked at with each."""
 
     def add(self, signal: PoolSignal) -> None: ...
     def look(self, now: float) -> Look: ...
@@ -41,11 +41,12 @@ class Ours:
         found = self._forecaster.forecast(now)
         if found is None:
             return Look(at=now, alarm=False)
+        fresh = found.at == now
         return Look(
             at=now,
             alarm=found.level in ("at_risk", "critical"),
-            probability_2min=found.probability_2min,
-            probability_5min=found.probability_5min,
+            probability_2min=found.probability_2min if fresh else None,
+            probability_5min=found.probability_5min if fresh else None,
         )
 
 
@@ -67,27 +68,32 @@ class Line:
 
     def __init__(self, facts: PoolFacts) -> None:
         self._samples: deque[tuple[float, float]] = deque()
+        self._begin: float | None = None
+        self._sums = [0.0] * 4  # of t, v, t^2 and t v, with t since the first sample
 
     def add(self, signal: PoolSignal) -> None:
         if signal.used_ratio is not None:
-            self._samples.append((signal.at, signal.used_ratio))
+            self._begin = signal.at if self._begin is None else self._begin
+            self._samples.append((signal.at - self._begin, signal.used_ratio))
+            self._count(*self._samples[-1], sign=1)
 
     def look(self, now: float) -> Look:
-        while self._samples and self._samples[0][0] < now - LINE_SECONDS:
-            self._samples.popleft()
-        return Look(at=now, alarm=self._at_end(now) > 1)
+        since = now - (self._begin or 0.0)
+        while self._samples and self._samples[0][0] < since - LINE_SECONDS:
+            self._count(*self._samples.popleft(), sign=-1)
+        return Look(at=now, alarm=self._at(since + LINE_SECONDS) > 1)
 
-    def _at_end(self, now: float) -> float:
+    def _count(self, t: float, v: float, *, sign: int) -> None:
+        for n, value in enumerate((t, v, t * t, t * v)):
+            self._sums[n] += sign * value
+
+    def _at(self, t: float) -> float:
         count = len(self._samples)
-        if count < 2:
+        sum_t, sum_v, sum_tt, sum_tv = self._sums
+        if count < 2 or (square := sum_tt - sum_t * sum_t / count) < 1e-6:
             return 0.0
-        times = [at - now for at, _ in self._samples]
-        mean_t, mean_v = sum(times) / count, sum(value for _, value in self._samples) / count
-        square = sum((t - mean_t) ** 2 for t in times)
-        if square == 0:
-            return 0.0
-        slope = sum((t - mean_t) * v for t, (_, v) in zip(times, self._samples, strict=True)) / square
-        return mean_v + slope * (LINE_SECONDS - mean_t)
+        slope = (sum_tv - sum_t * sum_v / count) / square
+        return sum_v / count + slope * (t - sum_t / count)
 
 
 class Held:
@@ -118,10 +124,9 @@ FORECASTERS: dict[str, Callable[[PoolFacts], Forecaster]] = {
 
 
 def looks(forecaster: Forecaster, signals: list[PoolSignal]) -> list[Look]:
-    """A look with the first signal that is five seconds after the look before."""
-    found: list[Look] = []
+    """A look with each signal."""
+    found = []
     for signal in signals:
         forecaster.add(signal)
-        if not found or signal.at >= found[-1].at + EVERY_SECONDS:
-            found.append(forecaster.look(signal.at))
+        found.append(forecaster.look(signal.at))
     return found

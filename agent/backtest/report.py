@@ -38,7 +38,7 @@ class Backtest(Struct, frozen=True, kw_only=True):
 
 
 def backtest(recordings: Iterable[Recording]) -> Backtest:
-    """Let every forecaster see every recording, one look in five seconds."""
+    """Let every forecaster see every recording."""
     tallies = {name: Tally() for name in FORECASTERS}
     groups: dict[str, Tally] = {}
     count = episodes = events = 0

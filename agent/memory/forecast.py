@@ -65,12 +65,12 @@ class Forecast(Struct, frozen=True, kw_only=True):
 
 
 class PoolForecaster:
-    """One pool over time, in O(1) memory. ``add`` is cheap; a look is taken every five seconds, by ``forecast``."""
+    """One pool over time, in O(1) memory. ``add`` is cheap; a look is taken every five seconds, by ``forecast``, and
+    when use comes to the top."""
 
     def __init__(self, facts: PoolFacts) -> None:
         self._state = PoolState(facts)
         self._levels = Levels(HOLDING)
-        self._looked_at: float | None = None
         self._newest: Forecast | None = None
         self._generation = 0
 
@@ -80,7 +80,7 @@ class PoolForecaster:
         if self._state.generation != self._generation:
             self._generation = self._state.generation
             self._levels.clear()
-            self._looked_at = self._newest = None
+            self._newest = None
 
     def forecast(self, now: float) -> Forecast | None:
         """The newest look; None while no pool is known. While it is not read its level stands and its numbers go."""
@@ -90,8 +90,7 @@ class PoolForecaster:
         age = now - last.at
         if age > BLIND_SECONDS:
             return None if self._newest is None else _blind(self._newest, age)
-        if self._newest is None or self._looked_at is None or last.at >= self._looked_at + EVERY_SECONDS:
-            self._looked_at = last.at
+        if self._newest is None or last.at >= self._newest.at + EVERY_SECONDS or _crosses(self._newest, last):
             self._newest = self._look(last)
         return self._newest if age <= 0 else replace(self._newest, age_seconds=age)
 
@@ -127,6 +126,11 @@ class PoolForecaster:
             shortages_per_minute=state.shortages_since(at - STORM_SECONDS),
             chains=_chains(known, last),
         )
+
+
+def _crosses(newest: Forecast, last: PoolSignal) -> bool:
+    """Whether use has come to the top since the look before: that does not wait for the next."""
+    return newest.used_ratio < AT_RISK_USED <= (last.used_ratio or 0.0)
 
 
 def _blind(newest: Forecast, age: float) -> Forecast:
