@@ -4,10 +4,10 @@ from collections import deque
 from itertools import combinations
 from statistics import median
 
-BIN_SECONDS = 10.0
+from agent.memory.trend import BIN_SECONDS, after_last_fall
+
 GROWTH_SECONDS = 180.0
 GROWTH_LEAST_SECONDS = 30.0
-FALL_SHARE = 0.25
 KEEP_SECONDS = 600.0
 
 
@@ -57,20 +57,13 @@ class PoolHistory:
         self._bin.clear()
         while self._centres[0][0] <= end - GROWTH_SECONDS:
             self._centres.popleft()
-        self._growth = _slope(_after_last_fall(list(self._centres)))
+        self._growth = _slope(after_last_fall(list(self._centres)))
 
 
 def _slope(centres: list[tuple[float, float]]) -> float | None:
     if len(centres) < 2 or centres[-1][0] - centres[0][0] < GROWTH_LEAST_SECONDS - BIN_SECONDS:
         return None
     return median((b[1] - a[1]) / (b[0] - a[0]) for a, b in combinations(centres, 2))
-
-
-def _after_last_fall(centres: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The points after the last fall between neighbours by more than a quarter of the highest."""
-    highest = max((used for _, used in centres), default=0.0)
-    falls = [n for n in range(1, len(centres)) if centres[n - 1][1] - centres[n][1] > FALL_SHARE * highest]
-    return centres[falls[-1] :] if falls else centres
 
 
 class Peaks:
