@@ -1,13 +1,14 @@
-"""What the running requests hold, from counters alone: two conservation laws, no guess.
+"""What the running requests hold, from counters alone: tokens are conserved, nothing is guessed.
 
 generated tokens held G = generated since the start - those of finished requests
-prompt tokens held    P = prompt tokens since the start - those of finished requests
 mean age of a running request a = G / R; its own footprint besides = (used - g G) / R
 admitted in a time = change of R + finished + lost to shortages; speed of a sequence v = generated / (mean R x time)
 
 ``g``, by how much of a token the pool grows for each that is generated, is 1 unless seen otherwise: in seconds in which
 nothing starts, ends or is prefilled, the change of use over that of G. Windows that are full give less.
-Aborted requests may be counted nowhere: both differences begin anew whenever nothing runs, and are never below 0.
+What a request holds besides (its own prompt, rounding, less what it shares) comes from use, not from prompt counters:
+shared prefixes are counted once in the one and for each request in the other. Aborted requests may be counted nowhere:
+the difference begins anew whenever nothing runs, and is never below 0.
 """
 
 from collections import deque
@@ -30,7 +31,6 @@ class Flow(Struct, frozen=True, kw_only=True):
     at: float
     admitted: float
     generated: float
-    prompted: float
     busy_seconds: float  # requests x seconds
     waiting: float
 
@@ -110,7 +110,6 @@ class RunningSet:
                 at=now.at,
                 admitted=self._admitted,
                 generated=float(now.generation_tokens or 0),
-                prompted=float(now.prompt_tokens or 0) - float(now.prompt_hits or 0),
                 busy_seconds=self._busy,
                 waiting=float(now.waiting or 0),
             )
