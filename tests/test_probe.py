@@ -16,6 +16,8 @@ from tests.program import finished, running
 
 HELD = 2 * GIB
 POOL = 100 * 32 * 512
+LASTING = 60.0
+"""Seconds between two files: one that is written once stays fresh on the busiest machine."""
 UUID = H100.uuid.removeprefix("GPU-").replace("-", "")
 
 
@@ -38,7 +40,9 @@ def write(node: Node, *, pid: int | None = None) -> Path:
     path = node.folder / "probes" / f"{namespace}-{pid}"
     new = path.with_name(f".{path.name}")
     written = time.clock_gettime(time.CLOCK_BOOTTIME)
-    new.write_bytes(file(figures, pid=pid, namespace=namespace, ticks=started_ticks(os.getpid()), written=written))
+    ticks = started_ticks(os.getpid())
+    whole = file(figures, pid=pid, namespace=namespace, ticks=ticks, written=written, interval=LASTING)
+    new.write_bytes(whole)
     new.chmod(0o640)
     new.replace(path)
     return path
