@@ -103,12 +103,16 @@ def start(directory: str | None = None, interval: float | None = None) -> None:
     try:
         if os.environ.get("VRAMSCOPE_PROBE", "").strip().lower() in ("off", "0", "no", "false"):
             return
-        with _lock:
+        if not _lock.acquire(blocking=False):  # another thread is here, or was when this process was forked
+            return
+        try:
             if _probe is not None:
                 return
             _probe = Probe(directory, interval)
             os.register_at_fork(after_in_child=_forked)
             atexit.register(_ended)
+        finally:
+            _lock.release()
         _probe.begin()
     except Exception:  # an engine never fails for its probe
         return
@@ -141,6 +145,7 @@ class Probe:
         self._interval = _seconds(interval)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="vramscope-probe", daemon=True)
+        self._begun_in = 0
         self._first_wait = first_wait
         self._pid = os.getpid()
         self._identity = (_namespace(), _started())
@@ -148,14 +153,15 @@ class Probe:
         self._sequence = 0
         self._uuids: dict[int, bytes] = {}
         self._asked_ns = 0
-        self._settles_in = settles_in
+        self._settles_in = self._pause = settles_in
         self._reserved: list[int | None] = []
         self._reserved_since = 0.0
-        self._looked = 0.0
+        self._looked, self._looked_at = 0.0, self._reserved
         self._seen: dict[int, Known] = {}
 
     def begin(self) -> None:
         """Start the thread of this process."""
+        self._begun_in = threading.get_native_id()
         self._thread.start()
 
     def of_child(self) -> Probe:
@@ -174,6 +180,8 @@ class Probe:
 
     def _run(self) -> None:
         try:
+            if threading.get_native_id() == self._begun_in:  # its signals are the engine's to take
+                raise RuntimeError("threads here are none of the system's (gevent?): it would run in an engine's")
             signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _FAULTS)  # they are the engine's
             self._report()
         except Exception as error:  # an engine never fails for its probe
@@ -233,17 +241,23 @@ class Probe:
         return before != self._asked_ns
 
     def _is_settled(self, used: Mapping[int, Known]) -> bool:
-        """Once: all is loaded, and this version of torch does not count its private pools by itself."""
-        reserved = [known.get("reserved") for known in used.values()]
+        """Something was loaded since the last look, and this version of torch does not count private pools by itself.
+
+        The pause between two looks doubles, so that in all they cost next to nothing.
+        """
+        now, reserved = time.monotonic(), [known.get("reserved") for known in used.values()]
         if reserved != self._reserved:
-            self._reserved, self._reserved_since = reserved, time.monotonic()
-        if self._looked > 0.0 or time.monotonic() < self._reserved_since + self._settles_in:
+            self._reserved, self._reserved_since = reserved, now
+        if reserved == self._looked_at or now < max(
+            self._reserved_since + self._settles_in, self._looked + self._pause
+        ):
             return False
+        self._pause *= 2
         return any(known.get("private_pools", 0) is None for known in used.values())
 
     def _look_through(self, cuda: ModuleType) -> None:
         """Through all segments. What is free in them is said for a minute, what private pools have for ever."""
-        self._looked = time.monotonic()
+        self._looked, self._looked_at = time.monotonic(), self._reserved
         with contextlib.suppress(Exception):  # a snapshot is made for people: its shape may change
             segments = _segments(cuda)
             numbers = {segment["device"] for segment in segments}

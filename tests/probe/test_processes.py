@@ -114,6 +114,31 @@ for number in (signal.SIGTERM, signal.SIGUSR1):
     assert run(sys.executable, text, folder) == f"{int(signal.SIGTERM)}\n{int(signal.SIGUSR1)}\n"
 
 
+def test_threads_that_are_none_leave_the_programs_signals_alone(folder: Path) -> None:
+    """Where a library makes threads run in the one that starts them (gevent does), the probe says so and is silent."""
+    text = """
+import threading
+threading.Thread.start = lambda self: self.run()
+vramscope_probe.start()
+print(signal.pthread_sigmask(signal.SIG_BLOCK, ()), state())
+"""
+    assert run(sys.executable, text, folder) == "set() 2\n"
+
+
+def test_a_child_forked_while_another_thread_starts_the_probe_does_not_hang(folder: Path) -> None:
+    """The lock that the other thread held is held for ever in the child: it goes on without a probe."""
+    text = """
+vramscope_probe._lock.acquire()
+child = os.fork()
+if child == 0:
+    signal.alarm(10)
+    vramscope_probe.start()
+    os._exit(0)
+print(os.waitpid(child, 0)[1])
+"""
+    assert run(sys.executable, text, folder) == "0\n"
+
+
 @pytest.mark.parametrize("value", ["off", " OFF ", "0"])
 def test_off(folder: Path, value: str) -> None:
     """Nothing of it runs."""
