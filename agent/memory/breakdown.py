@@ -112,7 +112,10 @@ def _visible(processes: ProcessesReading | None, allocated_bytes: int) -> dict[i
 def _claims(
     visible: dict[int, int | None] | None, shares: Sequence[Share], at: float | None
 ) -> tuple[list[Part], dict[str, int]]:
-    """All parts but the device's own, most trusted first, each server already cut to what its processes hold."""
+    """All parts but the device's own, most trusted first, each server already cut to what its processes hold.
+
+    Where the driver does not show these, what is measured is a probe's word: it displaces no neighbour.
+    """
     cuts = {share.server: 0 for share in shares}
     held = {share.server: _held(share, visible) for share in shares}
     seen: list[Part] = []
@@ -136,7 +139,7 @@ def _claims(
         source = "driver: processes of no known server"
         claims.append(Part(component="other_processes", bytes=others, evidence="measured", source=source, at=at))
         cuts.setdefault("", 0)
-    return claims + _ordered(unseen), cuts
+    return claims + sorted(_ordered(unseen), key=lambda part: part.evidence == "measured"), cuts
 
 
 def held_bytes(processes: ProcessesReading | None, pids: frozenset[int]) -> int | None:

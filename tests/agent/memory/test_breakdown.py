@@ -167,6 +167,25 @@ def test_named_parts_are_cut_in_reverse_order_and_the_cut_is_told() -> None:
     assert result.overattributed_bytes == {"chat": 15 * GIB, "": 0}
 
 
+def test_what_a_probe_alone_says_displaces_no_neighbour() -> None:
+    """Where the driver hides processes, weights that fill the device are cut to what the others' parts leave of it."""
+    boast = Part(component="weights", server="boaster", bytes=80 * GIB, evidence="measured", source="probe: parameters")
+
+    result = attribute(
+        memory(), None, [Share(server="boaster", named=(boast,)), share("chat", weights=15 * GIB, kv_used=40 * GIB)]
+    )
+
+    assert amounts(result) == {
+        ("chat", "weights"): 15 * GIB,
+        ("chat", "kv_used"): 40 * GIB,
+        ("boaster", "weights"): 14 * GIB,
+        ("", "reserved"): GIB,
+        ("", "hidden"): 0,
+        ("", "free"): 10 * GIB,
+    }
+    assert result.overattributed_bytes == {"boaster": 66 * GIB, "chat": 0}
+
+
 def test_processes_that_exceed_the_device_cut_the_others_first() -> None:
     """Shared memory counted in two processes: the device's own allocation wins, others are cut before servers."""
     result = attribute(
