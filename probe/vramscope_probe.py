@@ -417,7 +417,7 @@ def _sweep(folder: int) -> None:
             continue
         with contextlib.suppress(OSError):
             age = time.time() - os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime
-            if age > ABANDONED_SECONDS or (namespace == ours and not _lives(int(pid))):
+            if not _lives(int(pid)) if namespace == ours else age > ABANDONED_SECONDS:
                 os.unlink(name, dir_fd=folder)
 
 

@@ -65,7 +65,10 @@ def test_modes(folder: Path, begin: Begin) -> None:
 
 
 def test_files_of_the_dead_are_swept(folder: Path, begin: Begin) -> None:
-    """Of this pid namespace at once, of others when an hour old; whatever else lies there stays."""
+    """Of this pid namespace at once, of others when an hour old; whatever else lies there stays.
+
+    A silent probe writes its file once: it says why as long as its process lives.
+    """
     folder.mkdir(mode=0o750)
     dead = subprocess.Popen(["true"])
     dead.wait()
@@ -74,7 +77,8 @@ def test_files_of_the_dead_are_swept(folder: Path, begin: Begin) -> None:
     for path in (*gone, *stay):
         path.write_bytes(b"old")
     hours_ago = time.time() - 2 * 3600
-    os.utime(gone[2], (hours_ago, hours_ago))
+    for old in (gone[2], stay[0]):
+        os.utime(old, (hours_ago, hours_ago))
 
     awaited(begin())
 
