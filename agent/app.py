@@ -3,10 +3,11 @@
 import asyncio
 import contextlib
 import logging
+import secrets
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 import psutil
@@ -16,9 +17,15 @@ from agent.errors import InputError
 from agent.fleet import Fleet, ServerSpec
 from agent.poller import Poller
 from agent.processes import Look, look
+from agent.recorder.player import Player
+from agent.recorder.records import Start
+from agent.recorder.ring import Ring
+from agent.recorder.tape import Tape
+from agent.recorder.writer import Writer
 from agent.settings import Settings, parse_listen, read_api_key
-from agent.snapshot import Snapshot
+from agent.snapshot import Recording, Snapshot
 from agent.state_file import StateFile
+from agent.watch import ServerWatch
 from agent.web.routes import build_app
 from agent.web.serving import HttpServer, bind
 from agent.web.web_file import WebFile
@@ -84,6 +91,8 @@ class Agent:
             simulated=simulated_state is not None,
         )
         self._state_file = StateFile(state_directory) if state_directory is not None else None
+        writer = self._recorder(state_directory) if state_directory is not None and settings.recorder.minutes else None
+        self._pace(settings)
         self.poller = Poller(
             self.board,
             self.fleet,
@@ -93,6 +102,7 @@ class Agent:
             clock=time.monotonic,
             probes=self._probes,
             state_file=self._state_file,
+            recorder=writer,
         )
 
     def apply(self, settings: Settings) -> None:
@@ -107,6 +117,8 @@ class Agent:
             raise InputError(
                 f"listen is {self.settings.listen!r} until a restart; the new settings say {settings.listen!r}"
             )
+        if settings.recorder != self.settings.recorder:
+            raise InputError("recorder is as it was until a restart; the new settings say otherwise")
         if settings.state_directory != self.settings.state_directory:
             raise InputError(
                 f"state_directory is {self.settings.state_directory!r} until a restart; "
@@ -122,9 +134,29 @@ class Agent:
             self._web.use(_path(settings.web_config_file))
         take_servers()
         self.settings = settings
-        self.board.memory_interval_seconds = settings.intervals.memory
-        self.board.upgrades.settle_seconds = settings.intervals.settle
+        self._pace(settings)
         self.poller.take_intervals(settings.intervals)
+
+    def _recorder(self, state_directory: Path) -> Writer:
+        """Let the board's readings be recorded there."""
+        sizes = self.settings.recorder
+        ring = Ring(state_directory, minutes=sizes.minutes, max_bytes=sizes.max_bytes)
+        writer = Writer(ring, clock=time.monotonic, wall=time.time)
+        self.board.tape = Tape(
+            writer,
+            watches=self.fleet.watches,
+            recalled=lambda: self.board.upgrades.records,
+            run=secrets.token_hex(8),
+            simulated=self._simulated_state is not None,
+            clock=time.monotonic,
+            wall=time.time,
+        )
+        return writer
+
+    def _pace(self, settings: Settings) -> None:
+        self.board.took_pace(
+            memory_interval_seconds=settings.intervals.memory, settle_seconds=settings.intervals.settle
+        )
 
     def _devices(self) -> NvmlSource:
         return NvmlSource(
@@ -147,6 +179,9 @@ class Agent:
     @contextlib.asynccontextmanager
     async def polling(self) -> AsyncIterator[asyncio.Task[None]]:
         """Poll while inside; on leaving, all sources are stopped and connections closed."""
+        tape = self.board.tape
+        if tape is not None:
+            tape.writer.start()
         task = asyncio.create_task(self.poller.run())
         try:
             yield task
@@ -154,8 +189,60 @@ class Agent:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+            if tape is not None:
+                tape.close()
             if self._state_file is not None:
                 self._state_file.close()
+
+
+def replayed_board(
+    start: Start,
+    watches: Sequence[ServerWatch],
+    *,
+    clock: Callable[[], float],
+    wall: Callable[[], float],
+    recording: Recording,
+) -> Board:
+    """The board of an agent whose recording begins like this, on the clocks of the recording."""
+    return Board(
+        watches,
+        memory_interval_seconds=1.0,  # until the recording says otherwise
+        clock=clock,
+        wall=wall,
+        simulated=start.simulated,
+        recording=recording,
+    )
+
+
+async def serve_replay(
+    player: Player,
+    *,
+    listen: str,
+    announce: Callable[[str], None],
+    until: asyncio.Event | None = None,
+) -> None:
+    """Play a recording and answer as the agent did that made it; after its end, with its last figures.
+
+    Raises:
+        RunError: the address can't be listened on.
+    """
+    host, port = parse_listen(listen, where="--listen")
+    listener = bind(host, port)
+    server = HttpServer(build_app(player, host_names=_host_names()), listener)
+    http = asyncio.create_task(server.run_forever())
+    playing = asyncio.create_task(player.play())
+    stop = until or asyncio.Event()
+    _on_signals(signal.SIGINT, signal.SIGTERM, act=stop.set)
+    stopped = asyncio.create_task(stop.wait())
+    announce(f"http://{_shown_host(host)}:{listener.getsockname()[1]}")
+    await asyncio.wait({http, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    for task in (stopped, playing):
+        task.cancel()
+    server.stop()
+    await http
+    await asyncio.wait({playing})
+    if not playing.cancelled():
+        playing.result()
 
 
 def _path(text: str | None) -> Path | None:
@@ -252,7 +339,7 @@ def _recall(board: Board, file: StateFile) -> None:
     begun = time.monotonic()
     fault = None
     try:
-        board.upgrades.restore(file.look())
+        board.recalled(file.look())
     except CollectorError as error:
         fault = error.fault()
     board.took_state(fault, time.monotonic() - begun)

@@ -1,7 +1,7 @@
 """The board: collectors pin their latest readings on it, a tick turns what is fresh into a snapshot for all readers."""
 
 import gzip
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 
 import msgspec
@@ -15,11 +15,27 @@ from agent.health import Health
 from agent.inside import Insiders
 from agent.memory.budget import Device as BudgetDevice
 from agent.memory.history import Peaks
+from agent.memory.upgrades import Record as UpgradeRecord
 from agent.processes import Look
+from agent.recorder.records import (
+    Log,
+    Model,
+    Node,
+    Paced,
+    Probes,
+    Processes,
+    Recalled,
+    Record,
+    Reloaded,
+    Server,
+    Source,
+)
+from agent.recorder.tape import Tape
+from agent.recorder.writer import Status
 from agent.release import awake_or_not
 from agent.seating import seats
 from agent.server_record import server_record
-from agent.snapshot import Pool, Reload, Snapshot
+from agent.snapshot import Pool, Recorder, Recording, Reload, Snapshot
 from agent.upgrades import Upgrades
 from agent.watch import ServerWatch
 from collectors.probe_files import ProbePass
@@ -65,7 +81,7 @@ class Board:
     ``clock`` is monotonic, ``wall`` seconds since the epoch, ``memory_interval_seconds`` the pace of device passes.
     ``settle_seconds``: how long a server's memory has to lie still to be compared with that of its next run.
     ``web_problem`` says why the files of the web config are not in force as they are, None when they are; ``simulated``
-    that what is handed in is of no real node.
+    that what is handed in is of no real node, ``recording`` that it is from one. ``tape`` gets all that is handed in.
     """
 
     def __init__(
@@ -78,6 +94,7 @@ class Board:
         settle_seconds: float = SETTLE_SECONDS,
         web_problem: Callable[[], str | None] = lambda: None,
         simulated: bool = False,
+        recording: Recording | None = None,
     ) -> None:
         self.watches = watches
         self.health = Health()
@@ -87,6 +104,9 @@ class Board:
         self._wall = wall
         self._web_problem = web_problem
         self._simulated = simulated
+        self._recording = recording
+        self.tape: Tape | None = None
+        self._recorder: Recorder | None = None
         self._node: NodeReading | None = None
         self._used: dict[str, tuple[int, Peaks]] = {}  # with the total that they are of
         self._hardware = Hardware()
@@ -100,6 +120,7 @@ class Board:
 
     def took_node(self, node: NodeReading) -> None:
         """Take one pass over the devices: current values and extremes; never renders."""
+        self._note(Node(at=self._clock(), reading=node))
         self._node = node
         self._record("nvml", "", None)
         self._hardware.took(node)
@@ -125,13 +146,19 @@ class Board:
 
     def lost_node(self, fault: Fault) -> None:
         """There was no pass: no driver, or its child died."""
+        self._note(Node(at=self._clock(), fault=fault))
+        self._lose_node(fault)
+
+    def _lose_node(self, fault: Fault) -> None:
         self._node = None
         self._targets = set()
         self._record("nvml", "", fault)
 
     def took_server(self, watch: ServerWatch, outcome: Outcome[ServerReading]) -> bool:
         """Take what a server's endpoint said; True when its processes should be looked at anew."""
-        self._record("endpoint", watch.facts.name, outcome.fault, outcome.duration_seconds)
+        name, seconds = watch.facts.name, outcome.duration_seconds
+        self._note(Server(at=self._clock(), name=name, reading=outcome.value, fault=outcome.fault, seconds=seconds))
+        self._record("endpoint", name, outcome.fault, seconds)
         if outcome.value is None:
             answered_before = watch.reading is not None
             watch.lost()
@@ -140,15 +167,22 @@ class Board:
 
     def took_processes(self, outcome: Outcome[Look]) -> None:
         """Take how the look at the process table as a whole went."""
-        self._record("processes", "", outcome.fault, outcome.duration_seconds)
+        self.looked_for("", outcome.fault, outcome.duration_seconds)
 
     def took_tree(self, watch: ServerWatch, outcome: Outcome[ProcessTree | None]) -> None:
         """Take the process tree behind a server's port."""
-        self._record("processes", watch.facts.name, outcome.fault, outcome.duration_seconds)
+        self.looked_for(watch.facts.name, outcome.fault, outcome.duration_seconds)
         watch.saw(outcome.value, hidden=outcome.fault is not None)
+
+    def looked_for(self, server: str, fault: Fault | None, seconds: float) -> None:
+        """Take how it went to look for a server's processes, or at the whole process table (no name)."""
+        self._note(Processes(at=self._clock(), name=server, fault=fault, seconds=seconds))
+        self._record("processes", server, fault, seconds)
 
     def took_model(self, watch: ServerWatch, outcome: Outcome[ModelFiles]) -> None:
         """Take a server's model files."""
+        name, seconds = watch.facts.name, outcome.duration_seconds
+        self._note(Model(at=self._clock(), name=name, files=outcome.value, fault=outcome.fault, seconds=seconds))
         fault = outcome.fault
         if outcome.value is not None:
             fault = watch.take_model(outcome.value)
@@ -156,8 +190,10 @@ class Board:
 
     def took_log(self, watch: ServerWatch, outcome: Outcome[LogReading | None]) -> None:
         """Take what a server's log says by now."""
+        name, seconds = watch.facts.name, outcome.duration_seconds
+        self._note(Log(at=self._clock(), name=name, reading=outcome.value, fault=outcome.fault, seconds=seconds))
         if outcome.fault and outcome.fault.reason == "absent" and watch.facts.log is None:
-            self.lost_log(watch)  # its process has just ended
+            self._lose_log(watch)  # its process has just ended
             return
         self._record("log", watch.facts.name, outcome.fault, outcome.duration_seconds)
         if outcome.value is not None:
@@ -165,21 +201,66 @@ class Board:
 
     def lost_log(self, watch: ServerWatch) -> None:
         """Where a server's log is, is not known any more: its sizes are of a run that is over."""
+        self._note(Log(at=self._clock(), name=watch.facts.name, lost=True))
+        self._lose_log(watch)
+
+    def _lose_log(self, watch: ServerWatch) -> None:
         self.health.forget("log", watch.facts.name)
         watch.take_log(structs.replace(watch.log, ranks=(), ready=False) if watch.log else None)
 
     def took_probes(self, outcome: Outcome[ProbePass], asked: Collection[int | None]) -> None:
         """Take what probes inside the engines say; ``asked`` are the processes that have a file, None: nobody's."""
+        self._note(
+            Probes(
+                at=self._clock(),
+                found=outcome.value,
+                fault=outcome.fault,
+                seconds=outcome.duration_seconds,
+                asked=tuple(asked),
+            )
+        )
         self._insiders.took(outcome, self.watches, asked=asked, health=self.health, record=self._record)
 
     def took_state(self, fault: Fault | None, duration_seconds: float) -> None:
         """Take how it last went to read or write the state file."""
+        self._note(Source(at=self._clock(), name="state", fault=fault, seconds=duration_seconds))
         self._record("state", "", fault, duration_seconds)
+
+    def took_recorder(self, status: Status) -> None:
+        """Take how it last went to record."""
+        self._note(
+            Source(
+                at=self._clock(),
+                name="recorder",
+                fault=status.fault,
+                seconds=status.seconds,
+                dropped=status.dropped,
+                bundles=status.bundles,
+            )
+        )
+        self._recorder = Recorder(dropped=status.dropped, bundles=status.bundles)
+        self._record("recorder", "", status.fault, status.seconds)
+
+    def took_pace(self, *, memory_interval_seconds: float, settle_seconds: float) -> None:
+        """Take the pace of device passes, and how long memory has to lie still, from now on."""
+        self._note(Paced(at=self._clock(), memory=memory_interval_seconds, settle=settle_seconds))
+        self.memory_interval_seconds = memory_interval_seconds
+        self.upgrades.settle_seconds = settle_seconds
+
+    def recalled(self, servers: Mapping[str, UpgradeRecord]) -> None:
+        """Take what is remembered of servers' runs before this agent began."""
+        self._note(Recalled(at=self._clock(), servers=dict(servers)))
+        self.upgrades.restore(servers)
 
     def settings_reloaded(self, *, success: bool) -> None:
         """Take how the last reload of the settings went."""
         at = self._wall() if success else self._reload.at if self._reload else None
-        self._reload = Reload(success=success, at=at)
+        self.took_reload(Reload(success=success, at=at))
+
+    def took_reload(self, reload: Reload) -> None:
+        """Take how a reload went, and when the last good one was."""
+        self._note(Reloaded(at=self._clock(), success=reload.success, success_at=reload.at))
+        self._reload = reload
 
     # The tick
 
@@ -188,8 +269,10 @@ class Board:
         stale_seconds = STALE_PASSES * max(1.0, self.memory_interval_seconds)
         if self._node is not None and self._node.at < self._clock() - stale_seconds:
             message = f"no reading of the devices for more than {stale_seconds:g} s; the driver or its reader is slow"
-            self.lost_node(Fault(reason="timeout", message=message))
+            self._lose_node(Fault(reason="timeout", message=message))
         self.published = self._publish()
+        if self.tape is not None:
+            self.tape.ticked(self.published.snapshot, self.published.at)
         return self.published
 
     def _publish(self) -> Published:
@@ -248,6 +331,8 @@ class Board:
             reload=self._reload,
             web_config_current=self._web_problem() is None,
             simulated=self._simulated,
+            recorder=self._recorder,
+            recording=self._recording,
         )
 
     def _extremes(self, device: DeviceReading, now: float) -> DeviceExtremes | None:
@@ -259,6 +344,10 @@ class Board:
         return DeviceExtremes(
             used_max_bytes=known, free_min_bytes={window: total - count for window, count in known.items()}
         )
+
+    def _note(self, record: Record) -> None:
+        if self.tape is not None:
+            self.tape.take(record)
 
     def _record(self, name: str, target: str, fault: Fault | None, duration_seconds: float | None = None) -> None:
         self.health.record(name, target, fault, now=self._clock(), wall=self._wall(), duration_seconds=duration_seconds)

@@ -16,14 +16,19 @@ import click
 import msgspec
 
 from agent import __version__, log, streams
-from agent.app import collect_once, serve
+from agent.app import collect_once, replayed_board, serve, serve_replay
 from agent.backtest.command import backtest_command
 from agent.budget_command import budget_command
 from agent.check import check_report
 from agent.demo import run_demo
 from agent.errors import InputError, RunError
 from agent.plan_command import plan_command
+from agent.postmortem.command import look_into, write_out
+from agent.postmortem.html import as_html
+from agent.postmortem.text import as_text
 from agent.printable import printable
+from agent.recorder.command import keep_recording
+from agent.recorder.player import Player
 from agent.remote import fetch_snapshot
 from agent.rules_command import rules_command
 from agent.settings import (
@@ -164,7 +169,10 @@ def check_command(config: Path | None, as_json: bool) -> None:
 @click.option("--duration", type=Finite(min=0), help="End after this many simulated seconds.")
 @click.option("--listen", metavar="HOST:PORT", default="127.0.0.1:10175", show_default=True)
 @click.option("--scenario", default="reasoning", show_default=True, help="Name of a scenario.")
-def demo_command(seed: int, speed: float, duration: float | None, listen: str, scenario: str) -> None:
+@click.option("--state-directory", type=click.Path(path_type=Path), metavar="DIR", help="Record it there.")
+def demo_command(
+    seed: int, speed: float, duration: float | None, listen: str, scenario: str, state_directory: Path | None
+) -> None:
     """Run the agent beside a simulated GPU node with one long reasoning chain.
 
     Example: vramscope demo --speed 20
@@ -182,8 +190,59 @@ def demo_command(seed: int, speed: float, duration: float | None, listen: str, s
             listen=listen,
             directory=Path(directory),
             announce=_announce,
+            state_directory=state_directory,
         )
         asyncio.run(_begun(demo))
+
+
+@cli.command("record")
+@CONFIG
+@click.option("--state-directory", type=click.Path(path_type=Path), metavar="DIR", help="Of the agent, if not default.")
+@AS_JSON
+def record_command(config: Path | None, state_directory: Path | None, as_json: bool) -> None:
+    """Keep the last minutes of readings that the agent on this host has recorded; print the file.
+
+    Example: vramscope record --state-directory /var/lib/vramscope
+    """
+    settings = _settings(config)
+    path = keep_recording(state_directory or _state_directory(settings), settings.recorder)
+    click.echo(msgspec.json.encode({"schema": "vramscope.record/1", "file": str(path)}) if as_json else str(path))
+
+
+@cli.command("replay")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--speed", type=Finite(0.1, 1000), default=1.0, show_default=True, help="Recorded seconds a second.")
+@click.option("--listen", metavar="HOST:PORT", default="127.0.0.1:10175", show_default=True)
+def replay_command(file: Path, speed: float, listen: str) -> None:
+    """Run a recording through the agent: page and /metrics are as they were when it was made, and say so.
+
+    Example: vramscope replay 20261130T023007Z-oom-chat.vramscope --speed 20
+    """
+    parse_listen(listen, where="--listen")
+    player = Player(file, replayed_board, speed=speed)
+    player.open()
+    _hold_signals_back()
+    asyncio.run(_begun(partial(serve_replay, player, listen=listen, announce=_announce)))
+    if player.file.problem is not None:
+        raise InputError(player.file.problem)
+
+
+@cli.command("postmortem")
+@click.argument("file", type=click.Path(path_type=Path))
+@AS_JSON
+@click.option("--html", type=click.Path(path_type=Path), metavar="OUT", help="Write one HTML file with charts instead.")
+def postmortem_command(file: Path, as_json: bool, html: Path | None) -> None:
+    """Say what a recording shows: what moved before the incident, events, and which alarm would have come when.
+
+    Example: vramscope postmortem 20261130T023007Z-oom-chat.vramscope --html oom.html
+    """
+    if as_json and html is not None:
+        raise InputError("--json and --html exclude each other; give one")
+    report = look_into(Player(file, replayed_board))
+    if html is not None:
+        write_out(html, as_html(report))
+    else:
+        click.echo(msgspec.json.encode(report) if as_json else as_text(report), nl=as_json)
 
 
 cli.add_command(backtest_command)

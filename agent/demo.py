@@ -24,6 +24,7 @@ async def run_demo(
     listen: str,
     directory: Path,
     announce: Callable[[str], None],
+    state_directory: Path | None = None,
 ) -> None:
     """Run until a signal or until ``duration_seconds`` of simulated time have passed.
 
@@ -49,7 +50,13 @@ async def run_demo(
     story_task = asyncio.create_task(node.run(duration_seconds))
     story_task.add_done_callback(lambda _: ended.set())
     try:
-        await serve(settings, announce=say, simulated_state=node.state_path, until=ended)
+        await serve(
+            settings,
+            announce=say,
+            simulated_state=node.state_path,
+            state_directory=state_directory,
+            until=ended,
+        )
     finally:
         story_task.cancel()
         await node.stop()

@@ -85,6 +85,11 @@ def _samples(snapshot: Snapshot) -> Iterator[Sample]:
         if snapshot.reload.at is not None:
             yield "settings_last_reload_timestamp_seconds", {}, snapshot.reload.at
     yield "web_config_current", {}, snapshot.web_config_current
+    if snapshot.recorder is not None:
+        yield "recorder_dropped_readings_total", {}, snapshot.recorder.dropped
+        yield "recorder_bundles_total", {}, snapshot.recorder.bundles
+    if snapshot.recording is not None:
+        yield "recording_start_timestamp_seconds", {}, snapshot.recording.started_at
     for device in snapshot.devices:
         yield from _device(device)
     for health in {device.health.gpu: device.health for device in snapshot.devices if device.health}.values():

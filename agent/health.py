@@ -16,6 +16,7 @@ REASONS: Mapping[str, tuple[str, ...]] = {
     "log": ("absent", "permission"),
     "probe": ("stale", "silent"),
     "state": ("full", "read_only"),
+    "recorder": ("full", "read_only", "dropped"),
 }
 """Failure reasons that are exported as 0 from the start, so that a first failure is seen as an increase."""
 

@@ -14,6 +14,7 @@ from typing import Protocol, TypeVar
 from agent.board import Board
 from agent.fleet import Fleet, Source
 from agent.processes import Look
+from agent.recorder.writer import Writer
 from agent.settings import Intervals
 from agent.state_file import StateFile
 from agent.watch import ServerWatch
@@ -26,6 +27,7 @@ TICK_SECONDS = 1.0
 PROBE_SECONDS = 1.0
 MODEL_RETRY_SECONDS = 60.0
 ENDPOINT_DEADLINE_SECONDS = 6.0
+RECORDER_SECONDS = 5.0
 THREAD_DEADLINE_SECONDS = 10.0
 
 T = TypeVar("T")
@@ -52,6 +54,7 @@ class Poller:
         clock: Callable[[], float],
         probes: Probes | None = None,
         state_file: StateFile | None = None,
+        recorder: Writer | None = None,
     ) -> None:
         self._board = board
         self._fleet = fleet
@@ -64,6 +67,7 @@ class Poller:
         self._have_read_probes = False
         self._probed = asyncio.Event()  # there are files of probes to be read
         self._state_file = state_file
+        self._recorder = recorder
         self._look_again = asyncio.Event()
         self._restart_devices = asyncio.Event()
         self._following: dict[str, tuple[Source, tuple[asyncio.Task[None], ...]]] = {}
@@ -77,6 +81,8 @@ class Poller:
                 group.create_task(self._read_probes(self._probes))
             if self._state_file is not None:
                 group.create_task(self._remember(self._state_file))
+            if self._recorder is not None:
+                group.create_task(self._say_of_recorder(self._recorder))
             self._follow(group)
             await self._watch_processes(group)
 
@@ -224,13 +230,17 @@ class Poller:
                 async with self._threaded("state", "", file.read) as found:
                     fault, seconds = found.fault, found.duration_seconds
                 if found.value is not None:
-                    upgrades.restore(found.value)
+                    self._board.recalled(found.value)
                     written = 0
             if fault is None and written != (revision := upgrades.revision):
                 async with self._threaded("state", "", partial(file.write, dict(upgrades.records))) as done:
                     fault, seconds = done.fault, done.duration_seconds
                 written = written if fault else revision
             self._board.took_state(fault, seconds)
+
+    async def _say_of_recorder(self, recorder: Writer) -> None:
+        async for _ in self._beats(lambda: RECORDER_SECONDS):
+            self._board.took_recorder(recorder.status)
 
     @contextlib.asynccontextmanager
     async def _threaded(self, name: str, target: str, read: Callable[[], T]) -> AsyncIterator[Outcome[T]]:

@@ -64,6 +64,13 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return self.name or f"{(model.name if model else '') or self.engine}:{port_of(self.url)}"
 
 
+class RecorderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The flight recorder: how many minutes it keeps (0: none), and bytes for these and what was frozen of them."""
+
+    minutes: Annotated[float, Meta(ge=0, le=1440)] = 30.0
+    max_bytes: Annotated[int, Meta(ge=1 << 20, le=1 << 40)] = 256 << 20
+
+
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The whole file."""
 
@@ -74,6 +81,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     web_config_file: str | None = None
     state_directory: str | None = None
     probe_directory: str | None = None
+    recorder: RecorderSettings = RecorderSettings()
 
 
 def load_settings(path: Path) -> Settings:
@@ -140,13 +148,14 @@ _WORDS = {
     "array": "a list",
     "object": "a mapping",
 }
+_SECTIONS: Mapping[str, type[Struct]] = {"intervals": Intervals, "recorder": RecorderSettings}
 _REMEDIES = {"listen": '; write HOST:PORT, such as "0.0.0.0:10175"', "servers": "; write one - url: ... for each"}
 
 
 def _fields_at(path: str) -> list[str]:
     if path.startswith("servers"):
         return list(ServerSettings.__struct_fields__)
-    return list((Intervals if path == "intervals" else Settings).__struct_fields__)
+    return list(_SECTIONS.get(path, Settings).__struct_fields__)
 
 
 def _value_at(document: object, path: str) -> object:

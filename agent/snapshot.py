@@ -303,6 +303,21 @@ class Reload(Struct, frozen=True, kw_only=True):
     at: float | None
 
 
+class Recorder(Struct, frozen=True, kw_only=True):
+    """The flight recorder: readings that did not get onto the disk, and recordings kept, since the agent's start."""
+
+    dropped: int
+    bundles: int
+
+
+class Recording(Struct, frozen=True, kw_only=True):
+    """The recording that this is of: its file, when it begins (wall clock), and how many seconds of it go by in one."""
+
+    file: str
+    started_at: float
+    speed: float | None = None
+
+
 class Snapshot(Struct, frozen=True, kw_only=True):
     """One tick. ``time`` is wall clock, seconds since the epoch."""
 
@@ -316,3 +331,5 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     reload: Reload | None = None
     web_config_current: bool = True  # in force as its files are now
     simulated: bool = False  # its driver and processes are a demo's
+    recorder: Recorder | None = None
+    recording: Recording | None = None  # of which this is; None where it is of this host, now

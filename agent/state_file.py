@@ -7,46 +7,26 @@ ends with its process. What is in the file that can't be used is never written o
 
 import contextlib
 import errno
-import fcntl
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Struct
 
+from agent.disk import translated
+from agent.folder_lock import FILE_MODE, FolderLock, sync_folder
 from agent.memory.upgrades import Record
 from agent.upgrades import MAX_SERVERS
-from collectors.errors import CollectorError, Refused, Unreadable
+from collectors.errors import Unreadable
 from collectors.regular_file import read_regular
 
 SCHEMA = "vramscope.upgrades/"
 VERSION = 1
 MAX_BYTES = 32 << 20
 MAX_ASIDE = 8
-FILE_MODE, FOLDER_MODE = 0o640, 0o750
-
-_REASONS = {
-    errno.ENOSPC: "full",
-    errno.EDQUOT: "full",
-    errno.EROFS: "read_only",
-    errno.EACCES: "permission",
-    errno.EPERM: "permission",
-    errno.ENOENT: "absent",
-    errno.ENOTDIR: "absent",
-    errno.EISDIR: "not_ours",
-    errno.EINVAL: "not_ours",
-    errno.EFBIG: "not_ours",
-    errno.ELOOP: "not_ours",
-}
-_REMEDIES = {
-    "full": "; make room, it is then written by itself",
-    "read_only": "; set state_directory to one that can be written",
-    "permission": "; set state_directory to one that the agent's user can write",
-    "absent": "; make the directory, or set state_directory to another",
-    "not_ours": "; move upgrades.json and lock away, no vramscope made them so",
-}
+OURS = "upgrades.json and lock"
 
 
 class _Tag(Struct, frozen=True, kw_only=True):
@@ -64,7 +44,7 @@ class StateFile:
     def __init__(self, directory: Path, *, write: Callable[[int, bytes], None] | None = None) -> None:
         self._directory = directory
         self._write_all = write or _write_all
-        self._lock: int | None = None
+        self._lock = FolderLock(directory)
 
     @property
     def path(self) -> Path:
@@ -76,7 +56,7 @@ class StateFile:
         Raises:
             CollectorError: it can't be read or used; one sentence.
         """
-        with self._translated("read it"):
+        with translated(self.path, "read it", ours=OURS):
             content = self._content()
         return {} if content is None else self._decoded(content)
 
@@ -86,15 +66,15 @@ class StateFile:
         Raises:
             CollectorError: it can't be read or used, or another agent has it; one sentence.
         """
-        with self._translated("read it"):
-            self._hold()
+        with translated(self.path, "read it", ours=OURS):
+            self._lock.hold()
             content = self._content()
         try:
             return {} if content is None else self._decoded(content)
         except Unreadable as error:
             if error.reason != "malformed":
                 raise
-            with self._translated("keep it aside"):
+            with translated(self.path, "keep it aside", ours=OURS):
                 aside = self._put_aside()
             raise Unreadable("malformed", f"{error}; it is kept as {aside}, and earlier runs are not known") from error
 
@@ -107,38 +87,13 @@ class StateFile:
         content = msgspec.json.format(
             msgspec.json.encode(_Document(schema=f"{SCHEMA}{VERSION}", servers=dict(servers))), indent=1
         )
-        with self._translated("write it"):
-            self._hold()
+        with translated(self.path, "write it", ours=OURS):
+            self._lock.hold()
             self._replace(content + b"\n")
 
     def close(self) -> None:
         """Let another agent have the directory."""
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
-
-    def _hold(self) -> None:
-        """Take the lock, anew where the directory was taken away meanwhile."""
-        try:
-            self._directory.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
-        except FileExistsError as error:
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from error
-        path = self._directory / "lock"
-        if self._lock is not None:
-            with contextlib.suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(self._lock), path.stat()):
-                    return
-            self.close()
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(descriptor)
-            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                raise
-            message = f"{self._directory}: another agent has this directory; set state_directory to one of its own"
-            raise Refused("locked", message) from error
-        self._lock = descriptor
+        self._lock.release()
 
     def _content(self) -> bytes | None:
         try:
@@ -187,24 +142,7 @@ class StateFile:
             with contextlib.suppress(OSError):
                 new.unlink()
             raise
-        self._sync_directory()
-
-    def _sync_directory(self) -> None:
-        directory = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
-
-    @contextlib.contextmanager
-    def _translated(self, what: str) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            reason = _REASONS.get(error.errno or 0, "failed")
-            remedy = _REMEDIES.get(reason, "")
-            text = error.strerror or type(error).__name__
-            raise CollectorError(reason, f"{self.path}: can't {what}: {text}{remedy}") from error
+        sync_folder(self._directory)
 
 
 def _write_all(descriptor: int, content: bytes) -> None:

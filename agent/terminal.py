@@ -1,6 +1,7 @@
 """A snapshot as text: one table per device and server, readable in 80 columns."""
 
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 
 from rich.console import Console
 from rich.markup import escape
@@ -20,6 +21,9 @@ def print_snapshot(snapshot: Snapshot, *, explain: bool, console: Console | None
     snapshot = all_printable(snapshot)
     if snapshot.simulated:
         console.print("simulated node, not this host", style="bold")
+    if snapshot.recording is not None:
+        when = datetime.fromtimestamp(snapshot.time, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        console.print(f"recording {escape(snapshot.recording.file)} at {when}, not this host now", style="bold")
     for device in snapshot.devices:
         console.print(f"gpu {device.gpu}  {device.name or ''}  {device.uuid}", style="bold", markup=False)
         if device.headroom_ratio is not None:

@@ -65,7 +65,7 @@ class ServerWatch:
         self.histories: dict[tuple[str, str], PoolHistory] = {}
         self._rank_of = rank_of
         self._is_one_process = is_one_process
-        self._processes_hidden = not facts.on_this_host
+        self.processes_hidden = not facts.on_this_host
         self._kills: HostKills | None = None
         self._titles: dict[int, RankTitle] = {}
         self._last: ServerReading | None = None  # survives a time without answers, to notice a restart
@@ -127,7 +127,7 @@ class ServerWatch:
         if tree is None and self.tree is not None and not hidden:
             self.lost()
         self.tree = tree
-        self._processes_hidden = hidden
+        self.processes_hidden = hidden
         found = {process.pid: self._rank_of(process.title) for process in tree.processes} if tree else {}
         self._titles = {pid: rank for pid, rank in found.items() if rank is not None}
 
@@ -156,7 +156,7 @@ class ServerWatch:
             devices=self.facts.devices,
             on_this_host=self.facts.on_this_host,
             is_one_process=self._is_one_process,
-            processes_hidden=self._processes_hidden,
+            processes_hidden=self.processes_hidden,
             tp=tp,
             pp=pp,
             dp=dp,

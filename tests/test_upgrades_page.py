@@ -2,7 +2,7 @@
 
 import re
 
-from agent import state_file
+from agent import disk
 from tests.test_faults_page import ROOT, defined
 
 PAGE = (ROOT / "docs" / "upgrades.md").read_text(encoding="utf-8")
@@ -21,4 +21,4 @@ def test_every_reason_is_on_the_page() -> None:
     """Those of the system and the file's own."""
     written = {reason for row in ROWS for reason in re.findall(r"`(\w+)`", row[2])}
 
-    assert written == {*state_file._REASONS.values(), "locked", "malformed", "newer_schema", "failed"}
+    assert written == {*disk.REASONS.values(), "locked", "malformed", "newer_schema", "failed"}

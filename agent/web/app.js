@@ -76,7 +76,8 @@ function showFreshness() {
   if (banner.hidden) return;
   const since = frozen ? changedAt : drawnAt;
   const [what, when] = banner.children;
-  setText(what, frozen ? "The agent answers, but its figures stand still" : fault ?? UNREACHABLE);
+  const still = drawn?.recording ? "The recording is over, or stands still" : "The agent answers, but its figures stand still";
+  setText(what, frozen ? still : fault ?? UNREACHABLE);
   setText(when, since === null ? ", no figures yet."
     : `, last update ${duration((now - since) / 1000)} ago. The figures below are old.`);
 }

@@ -3,7 +3,7 @@
 import { collectors } from "./collectors.js";
 import { deviceCard } from "./device.js";
 import { h } from "./dom.js";
-import { gpuName, percent } from "./format.js";
+import { gpuName, percent, moment } from "./format.js";
 import { gathered, prose } from "./notes.js";
 import { overview } from "./overview.js";
 import { serverCard, serverRow } from "./server.js";
@@ -60,6 +60,8 @@ export function status(fresh) {
   const states = tally(fresh.servers.map((server) => server.state));
   const failing = fresh.collectors.filter((one) => one.error).length;
   return h("p", { id: "status" },
+    fresh.recording && h("span", { class: "bad", "data-recording": "" },
+      `recording of ${moment(fresh.time)}, not this host now`),
     fresh.simulated && h("span", { class: "bad" }, "simulated node, not this host"),
     h("span", {}, location.host),
     driver && h("span", {}, `driver ${driver}`),

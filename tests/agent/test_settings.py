@@ -71,7 +71,7 @@ MISTAKES = {
     "listn: x": "s.yml: unknown key 'listn'; did you mean listen?",
     "colour: blue": (
         "s.yml: unknown key 'colour'; expected one of listen, intervals, discovery, servers, web_config_file, "
-        "state_directory, probe_directory"
+        "state_directory, probe_directory, recorder"
     ),
     "listen: 5": ('s.yml: listen: expected text, got 5; write HOST:PORT, such as "0.0.0.0:10175"'),
     "listen: nowhere": "s.yml: listen: expected HOST:PORT with a port of 0 to 65535, got 'nowhere'",
@@ -80,6 +80,10 @@ MISTAKES = {
     "intervals: {memory: 0}": "s.yml: intervals.memory: expected a number >= 0.1, got 0",
     "intervals: {memory: fast}": "s.yml: intervals.memory: expected a number, got 'fast'",
     "intervals: {memroy: 1}": "s.yml: intervals: unknown key 'memroy'; did you mean memory?",
+    "recorder: {minutes: -1}": "s.yml: recorder.minutes: expected a number >= 0.0, got -1",
+    "recorder: {max_bytes: 5}": "s.yml: recorder.max_bytes: expected a whole number >= 1048576, got 5",
+    "recorder: {minuts: 5}": "s.yml: recorder: unknown key 'minuts'; did you mean minutes?",
+    "recorder: off": "s.yml: recorder: expected a mapping, got False",
     "servers: {}": "s.yml: servers: expected a list, got an object; write one - url: ... for each",
     "servers: [{}]": "s.yml: servers[0]: key 'url' is missing; add it",
     "servers: [{url: ftp://x}]": "s.yml: servers[0].url: 'ftp://x' is not the URL of a server; expected the form http://HOST:PORT",
@@ -115,7 +119,7 @@ MISTAKES = {
     f"listen: {'x' * 900_000}": f"s.yml: listen: expected HOST:PORT with a port of 0 to 65535, got '{'x' * 60}'...",
     f"{'x' * 900}: 1": (
         f"s.yml: unknown key '{'x' * 60}'...; expected one of listen, intervals, discovery, servers, web_config_file, "
-        "state_directory, probe_directory"
+        "state_directory, probe_directory, recorder"
     ),
     f"listen: !{'x' * 900}": (
         f"s.yml: not valid YAML: line 1, column 9: could not determine a constructor for the tag '!{'x' * 152}"

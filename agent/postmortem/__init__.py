@@ -1,0 +1,1 @@
+"""What a recording says of an incident: what moved before it, what happened, which alarm would have come how early."""

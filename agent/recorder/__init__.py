@@ -1,0 +1,1 @@
+"""The flight recorder: the last minutes of readings on disk, replayed and looked into afterwards."""

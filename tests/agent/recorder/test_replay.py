@@ -1,0 +1,126 @@
+"""A recording through the pipeline gives what the live agent gave."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from agent.memory.upgrades import Record, Run, Share
+from agent.snapshot import Snapshot
+from agent.watch import ServerWatch
+from collectors.probe_files import ProbePass
+from collectors.readings import Container, Fault, Home, HostKills, ProbeReading
+from collectors.vllm.titles import rank_of
+from tests.agent.recorder.flight import Flight, pages, replayed
+from tests.agent.test_board import GIB, facts, gpu, serving
+
+
+def same(snapshot: Snapshot) -> bytes:
+    """All of a snapshot but where it is from."""
+    return msgspec.json.encode(replace(snapshot, recording=None))
+
+
+def test_every_tick_is_as_it_was(tmp_path: Path) -> None:
+    """Byte by byte, of a life in which all kinds of readings and faults come in any order."""
+    for seed in range(4):
+        flight = Flight(tmp_path / str(seed), facts("chat"), facts("code", url="http://127.0.0.1:8001"))
+        chance = random.Random(seed)
+        share = Share(uuid="GPU-0", components={"weights": GIB})
+        run = Run(engine="vllm", version="0.19.1", started_at=1.0, settled_at=2.0, devices=(share,))
+        flight.board.recalled({"chat": Record(current=run)})
+        for _ in range(150):
+            for step in chance.sample(STEPS, chance.randrange(1, 6)):
+                step(flight, chance)
+            flight.ticks()
+            flight.writer.flush()
+        flight.tape.close()
+        flight.writer.flush()
+
+        again = replayed(flight.file)
+
+        assert pages(flight.live) == pages(again)
+        assert [same(one.snapshot) for one in flight.live] == [same(one.snapshot) for one in again]
+        assert all(one.snapshot.recording is not None for one in again)
+
+
+def _node(flight: Flight, chance: random.Random) -> None:
+    held = chance.randrange(30, 60) * GIB
+    flight.node(gpu(flight.clock, used={7: held, 9: GIB}, free=80 * GIB - held - 2 * GIB))
+
+
+def _no_memory(flight: Flight, chance: random.Random) -> None:
+    flight.node(gpu(flight.clock, memory=None, memory_fault=Fault(reason="gpu_lost", message="lost")))
+
+
+def _no_driver(flight: Flight, chance: random.Random) -> None:
+    flight.board.lost_node(Fault(reason="driver", message="no driver"))
+
+
+def _answer(flight: Flight, chance: random.Random) -> None:
+    used = chance.randrange(8000)
+    pool = replace(serving(0).pools[0], used_blocks=used, used_tokens=used * 16, used_ratio=used / 8191)
+    state = chance.choice(("serving", "serving", "serving", "sleeping"))
+    flight.server(
+        chance.randrange(len(flight.watches)),
+        pools=(pool,),
+        state=state,
+        started_at=chance.choice((5e8, 5e8, 5e8, 6e8)),
+    )
+
+
+def _processes(flight: Flight, chance: random.Random) -> None:
+    flight.tree(*chance.choice(((7,), (7, 8), (), (9,))), number=chance.randrange(len(flight.watches)))
+
+
+def _hidden(flight: Flight, chance: random.Random) -> None:
+    flight.hide(chance.randrange(len(flight.watches)))
+
+
+def _home(flight: Flight, chance: random.Random) -> None:
+    kills = HostKills(group=chance.randrange(2), count=chance.randrange(4))
+    flight.watches[0].take_home(Home(container=Container(runtime="docker", id="1"), logs=("/l",), kills=kills))
+
+
+def _probes(flight: Flight, chance: random.Random) -> None:
+    size = chance.randrange(10, 30) * GIB
+    reading = ProbeReading(
+        pid=7,
+        at=flight.clock.now,
+        lasts_seconds=5.0,
+        file="f",
+        number=0,
+        active_bytes=size,
+        allocated_bytes=size,
+        reserved_bytes=size + GIB,
+    )
+    found = ProbePass(readings=(reading,), seen=frozenset({7, 9}))
+    if chance.random() < 0.3:
+        found = ProbePass(faults={7: Fault(reason="stale", message="old")})
+    flight.board.took_probes(flight.outcome(found), {7})
+
+
+def _anew(flight: Flight, chance: random.Random) -> None:
+    """It is watched no more, and then anew under the same name."""
+    if len(flight.watches) == 2:
+        flight.watches.pop()
+    if len(flight.watches) == 1 and chance.random() < 0.5:
+        flight.watches.append(ServerWatch(facts("code", url="http://127.0.0.1:8001"), rank_of=rank_of))
+
+
+STEPS: tuple[Callable[[Flight, random.Random], None], ...] = (
+    *(_node, _node, _node, _no_memory, _no_driver, _processes, _processes, _hidden, _home, _probes, _anew),
+    lambda flight, chance: flight.refuse(0),
+    lambda flight, chance: flight.model(0),
+    lambda flight, chance: flight.log(0, cuda_oom=chance.randrange(3)),
+    lambda flight, chance: flight.board.lost_log(flight.watches[0]),
+    lambda flight, chance: flight.board.took_state(None, 0.1),
+    lambda flight, chance: flight.board.took_recorder(flight.writer.status),
+    lambda flight, chance: flight.board.settings_reloaded(success=chance.random() < 0.5),
+    lambda flight, chance: flight.watches[0].forget_model(),
+    lambda flight, chance: flight.watches[0].lost(),
+    lambda flight, chance: setattr(flight.clock, "now", flight.clock.now + chance.choice((0.1, 5.0, 30.0))),
+    _answer,
+    _answer,
+)
