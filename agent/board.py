@@ -16,6 +16,7 @@ from agent.inside import Insiders
 from agent.memory.budget import Device as BudgetDevice
 from agent.memory.history import Peaks
 from agent.memory.upgrades import Record as UpgradeRecord
+from agent.outlook import Outlook
 from agent.processes import Look
 from agent.recorder.records import (
     Log,
@@ -110,6 +111,7 @@ class Board:
         self._node: NodeReading | None = None
         self._used: dict[str, tuple[int, Peaks]] = {}  # with the total that they are of
         self._hardware = Hardware()
+        self._outlook = Outlook()
         self._targets: set[str] = set()
         self._insiders = Insiders()
         self._reload: Reload | None = None
@@ -321,12 +323,15 @@ class Board:
         for name, view in views.items():
             if (upgrade := self.upgrades.of(view, gpus)) is not None:
                 servers[name] = structs.replace(servers[name], upgrade=upgrade)
+        forecasts = {watch.facts.name: watch.forecasts(now) for watch in self.watches}
+        if self._outlook.is_due(servers, devices, forecasts, now):
+            self._outlook.look(views, servers, devices, forecasts, node.host_memory, now)
         return Snapshot(
             time=self._wall(),
             version=__version__,
-            devices=devices,
+            devices=tuple(self._outlook.device(device) for device in devices),
             host_memory=node.host_memory,
-            servers=tuple(servers.values()),
+            servers=tuple(self._outlook.server(server) for server in servers.values()),
             collectors=self.health.records(now),
             reload=self._reload,
             web_config_current=self._web_problem() is None,

@@ -7,8 +7,10 @@ tests hold it against that library's parser.
 import platform
 from collections.abc import Iterator
 
+from agent.memory.levels import LEVELS
+from agent.memory.risk import Risk
 from agent.metrics import BY_NAME, CATALOGUE, PREFIX
-from agent.snapshot import Device, GpuHealth, Pool, Server, Snapshot
+from agent.snapshot import Device, ExhaustionSeconds, GpuHealth, Pool, Server, Snapshot
 from collectors.readings import Container, HostMemory, ServerState
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -140,6 +142,22 @@ def _device(device: Device) -> Iterator[Sample]:
     for line in device.budget:
         where = {**gpu, "server": line.server, "component": line.component}
         yield "budget_bytes", {**where, "bound": line.bound}, line.bytes
+    if device.forecast is not None:
+        yield from _exhaustion("device_exhaustion_seconds", gpu, device.forecast.exhaustion_seconds)
+    if device.risk is not None:
+        yield _risk(gpu, device.risk)
+
+
+def _exhaustion(metric: str, labels: Labels, seconds: ExhaustionSeconds) -> Iterator[Sample]:
+    for bound, value in (("likely", seconds.likely), ("early", seconds.early)):
+        if value is not None:
+            yield metric, {**labels, "bound": bound}, value
+
+
+def _risk(labels: Labels, risk: Risk) -> Sample:
+    """Without a reason while all is well."""
+    reason = {} if risk.reason is None else {"reason": risk.reason}
+    return "risk_level", {**labels, **reason}, LEVELS.index(risk.level)
 
 
 def _health(health: GpuHealth) -> Iterator[Sample]:
@@ -189,6 +207,8 @@ def _server(server: Server) -> Iterator[Sample]:
     for metric, value in optional:
         if value is not None:
             yield metric, name, value
+    if server.risk is not None:
+        yield _risk(name, server.risk)
     several = len(server.replicas) > 1
     yield from _ranks(server, several)
     for pool in server.pools:
@@ -258,3 +278,5 @@ def _pool(pool: Pool, labels: dict[str, str]) -> Iterator[Sample]:
         tokens = getattr(pool, f"{state}_tokens")
         if tokens is not None:
             yield "kv_tokens", {**labels, "state": state}, tokens
+    if pool.forecast is not None:
+        yield from _exhaustion("kv_exhaustion_seconds", labels, pool.forecast.exhaustion_seconds)

@@ -67,6 +67,17 @@ CATALOGUE: tuple[Metric, ...] = (
     ),
     _gauge("kv_used_ratio", "server replica pool", "Share of the pool held by live requests, 0-1."),
     _gauge("kv_growth_tokens_per_second", "server replica pool", "Net growth of used tokens over the last 3 minutes."),
+    _gauge(
+        "kv_exhaustion_seconds",
+        "server replica pool bound",
+        "Seconds until the pool is full, 0 while requests lose their place in it; likely, and early at the soonest.",
+    ),
+    _gauge(
+        "device_exhaustion_seconds",
+        "gpu bound",
+        "Seconds until the device is full at the present creep of its memory; likely, and early at the soonest.",
+    ),
+    _gauge("risk_level", "server gpu reason", "Risk: 0 ok, 1 watch, 2 at risk, 3 critical; of a server or a device."),
     _gauge("fragmentation_ratio", "kind gpu server replica bound", "Share of memory lost to fragmentation, 0-1."),
     _gauge(
         "transient_peak_bytes", "gpu server", "Highest bytes that temporaries of the rank have taken since its start."

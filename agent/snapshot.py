@@ -4,6 +4,10 @@ from typing import Literal
 
 from msgspec import Struct
 
+from agent.memory.exhaustion import Outcome
+from agent.memory.forecast import Cause
+from agent.memory.levels import Level
+from agent.memory.risk import Risk
 from agent.memory.transients import Transient
 from collectors.readings import (
     AdaptersReading,
@@ -121,6 +125,71 @@ class GpuHealth(Struct, frozen=True, kw_only=True):
     xids: dict[int, int] = {}
 
 
+class ExhaustionSeconds(Struct, frozen=True, kw_only=True):
+    """Time left: ``likely``, and ``early`` were growth as fast as it may be. 0 while exhausted; None: not foreseen."""
+
+    likely: float | None
+    early: float | None
+
+
+class Chains(Struct, frozen=True, kw_only=True):
+    """Tokens of running sequences; ``few`` of them hold ``few_ratio`` of what all hold, where lengths are told."""
+
+    mean_tokens: float
+    growth_tokens_per_second: float  # of one of them
+    longest_tokens: int | None = None
+    few: int | None = None
+    few_ratio: float | None = None
+
+
+class PoolForecast(Struct, frozen=True, kw_only=True):
+    """How a pool goes on. ``outcome``: what happens when it is full; ``cause``: what weighs most.
+
+    ``admitted_ratio``: the most that requests which run already will hold, by how long such requests get.
+    ``queue_at_limit``: requests wait for the sequence limit and not for room.
+    """
+
+    exhaustion_seconds: ExhaustionSeconds
+    cause: Cause
+    outcome: Outcome
+    level: Level
+    exhausted: bool
+    probability_2min: float | None
+    probability_5min: float | None
+    admitted_ratio: float | None
+    queue_at_limit: bool
+    max_sequences: int | None
+    shortages_per_minute: float | None
+    chains: Chains | None
+    age_seconds: float
+
+
+class DeviceForecast(Struct, frozen=True, kw_only=True):
+    """Memory outside the KV pools that is known to grow. ``cause``: whose, in words.
+
+    ``room_bytes`` is what may be filled before only the ``reserve_bytes`` for temporaries are left; ``by_owner``: bytes
+    an hour of a server, or of a component of the device's own.
+    """
+
+    exhaustion_seconds: ExhaustionSeconds
+    cause: str
+    bytes_per_hour: float
+    deviation_bytes_per_hour: float
+    rise_bytes: int
+    room_bytes: int
+    reserve_bytes: int
+    transient_seen_bytes: int | None
+    by_owner: dict[str, float]
+
+
+class MemoryStep(Struct, frozen=True, kw_only=True):
+    """Memory outside the KV pools that came or went at once and stayed so. ``owner``: as in ``by_owner``."""
+
+    age_seconds: float
+    owner: str
+    bytes: int
+
+
 class Device(Struct, frozen=True, kw_only=True):
     """One device. ``components`` sum to ``total_bytes`` exactly, or are empty when there is no reading.
 
@@ -147,8 +216,9 @@ class Device(Struct, frozen=True, kw_only=True):
     free_min_bytes: dict[str, int] = {}
     health: GpuHealth | None = None
     notes: tuple[str, ...] = ()  # what to know about these figures, one sentence each
-    forecast: None = None
-    risk: None = None
+    forecast: DeviceForecast | None = None
+    steps: tuple[MemoryStep, ...] = ()
+    risk: Risk | None = None
 
 
 class Pool(Struct, frozen=True, kw_only=True):
@@ -167,7 +237,7 @@ class Pool(Struct, frozen=True, kw_only=True):
     block_size: int | None
     growth_tokens_per_second: float | None
     reserved_tokens: int | None = None
-    forecast: None = None
+    forecast: PoolForecast | None = None
 
 
 class Requests(Struct, frozen=True, kw_only=True):
@@ -280,7 +350,7 @@ class Server(Struct, frozen=True, kw_only=True):
     max_request_bytes: int | None = None
     notes: tuple[str, ...] = ()
     upgrade: Upgrade | None = None
-    risk: None = None
+    risk: Risk | None = None
 
 
 class Collector(Struct, frozen=True, kw_only=True):

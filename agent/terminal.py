@@ -7,9 +7,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from agent.memory.risk import Risk
 from agent.memory.transients import Transient
+from agent.memory.units import duration_text
 from agent.printable import all_printable
-from agent.snapshot import Collector, Device, Fragmentation, Log, Rank, Server, Snapshot, Upgrade
+from agent.snapshot import Collector, Device, Fragmentation, Log, Pool, Rank, Server, Snapshot, Upgrade
 from agent.sources import explained
 
 GIB = 2**30
@@ -29,6 +31,8 @@ def print_snapshot(snapshot: Snapshot, *, explain: bool, console: Console | None
         if device.headroom_ratio is not None:
             console.print(f"headroom {device.headroom_ratio:.1%} of {_gib(device.total_bytes)}")
         console.print(_device(device, explain=explain))
+        for line in (*_risk(device.risk, explain=explain), *_growing(device, explain=explain)):
+            console.print(f"  {escape(line)}")
         for line in filter(None, (_room(server, room) for server, room in device.transients.items())):
             console.print(f"  {escape(line)}")
         for line in explained(snapshot, device) if explain else ():
@@ -37,6 +41,8 @@ def print_snapshot(snapshot: Snapshot, *, explain: bool, console: Console | None
         facts = (server.name, f"{server.engine} {server.version or ''}".strip(), server.state, server.url)
         console.print("  ".join(fact for fact in facts if fact), style="bold", markup=False)
         console.print(_server(server))
+        for line in (*_risk(server.risk, explain=explain), *_filling(server)):
+            console.print(f"  {escape(line)}")
         if server.upgrade is not None:
             console.print(f"  {escape(server.upgrade.summary)}")
             if explain:
@@ -140,6 +146,42 @@ def _server(server: Server) -> Table:
     table.caption = f"running {running}, waiting {waiting}, preemptions {_count(server.counters.preemptions)}"
     table.caption_justify = "left"
     return table
+
+
+def _risk(risk: Risk | None, *, explain: bool) -> Iterator[str]:
+    """The level and its reason, with the numbers that it comes from; nothing while all is well."""
+    if risk is None or risk.reason is None:
+        return
+    numbers = ", ".join(f"{name} {value:,.4g}" for name, value in risk.numbers.items()) if explain else ""
+    yield f"risk {risk.level}: {risk.reason}" + (f" ({numbers})" if numbers else "")
+
+
+def _filling(server: Server) -> Iterator[str]:
+    """How long its pools have left."""
+    for pool in server.pools:
+        if pool.forecast is not None and pool.forecast.exhaustion_seconds.likely is not None:
+            which = f"pool {pool.kind} {pool.replica}" if len(server.pools) > 1 else "pool"
+            yield f"{which} {_left(pool)}"
+
+
+def _left(pool: Pool) -> str:
+    forecast = pool.forecast
+    assert forecast is not None
+    likely, early = forecast.exhaustion_seconds.likely, forecast.exhaustion_seconds.early
+    if forecast.exhausted:
+        return f"full: {forecast.outcome}"
+    soonest = "" if early is None or early == likely else f", {duration_text(early)} at the soonest"
+    return f"full in {duration_text(likely or 0.0)}{soonest}, then: {forecast.outcome}"
+
+
+def _growing(device: Device, *, explain: bool) -> Iterator[str]:
+    """What of a device is known to grow; with ``explain`` also what came or went at once."""
+    if device.forecast is not None:
+        likely = device.forecast.exhaustion_seconds.likely
+        full = "" if likely is None else f"full in {duration_text(likely)}; "
+        yield f"{full}{device.forecast.cause}"
+    for step in device.steps if explain else ():
+        yield f"step {duration_text(step.age_seconds)} ago: {step.owner} {step.bytes / GIB:+,.2f} GiB"
 
 
 def _upgrade(upgrade: Upgrade) -> Table:

@@ -2,14 +2,17 @@
 
 from collections.abc import Callable
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from agent.memory import budget as budgets
 from agent.memory.arguments import Arguments, from_reported, known_values, merge
 from agent.memory.budget import Budget, Device
+from agent.memory.forecast import Forecast, PoolForecaster
 from agent.memory.history import PoolHistory
 from agent.memory.model_config import parse_model
 from agent.memory.runtime import Calibration
+from agent.memory.signals import PoolFacts
+from agent.pool_signals import Key, facts_of, signals_of
 from agent.reported import calibration_of, completed, tokens_of
 from agent.seating import ServerView
 from collectors.readings import (
@@ -63,6 +66,7 @@ class ServerWatch:
         self.host_oom_kills: int | None = None
         self.restarts = 0
         self.histories: dict[tuple[str, str], PoolHistory] = {}
+        self._forecasters: dict[Key, tuple[PoolFacts, PoolForecaster]] = {}
         self._rank_of = rank_of
         self._is_one_process = is_one_process
         self.processes_hidden = not facts.on_this_host
@@ -71,6 +75,7 @@ class ServerWatch:
         self._last: ServerReading | None = None  # survives a time without answers, to notice a restart
         self._reported: tuple[dict[str, object], Arguments, tuple[str, ...]] | None = None
         self._budget: tuple[_Basis, Budget | None, tuple[str, ...]] | None = None
+        self._known = facts.given  # its arguments at the last view
         self.notes: tuple[str, ...] = ()
 
     def took(self, reading: ServerReading) -> bool:
@@ -80,9 +85,8 @@ class ServerWatch:
         restarted = last is not None and _restarted(last, reading)
         if restarted:
             self.restarts += 1
-            self.histories.clear()
-        if reading.state != "serving":
-            self.histories.clear()
+        if restarted or reading.state != "serving":
+            self._forget_pools()
         for pool in reading.pools:
             key = (pool.replica, pool.kind)
             if pool.used_tokens is None:
@@ -91,7 +95,34 @@ class ServerWatch:
                 at = reading.at if reading.figures_at is None else reading.figures_at
                 self.histories.setdefault(key, PoolHistory()).add(at, pool.used_tokens)
         self.reading = reading
+        for key, signal in signals_of(reading):
+            self._forecaster(key).add(structs.replace(signal, capacity_tokens=None) if self._is_shared(key) else signal)
         return last is None or restarted
+
+    def _forget_pools(self) -> None:
+        self.histories.clear()
+        self._forecasters.clear()
+
+    def _forecaster(self, key: Key) -> PoolForecaster:
+        """That of a pool; a new one where what does not change while an engine runs is known otherwise by now."""
+        facts = facts_of(self.facts.engine, key[1], self._known)
+        known = self._forecasters.get(key)
+        if known is None or known[0] != facts:
+            known = self._forecasters[key] = (facts, PoolForecaster(facts))
+        return known[1]
+
+    def _is_shared(self, key: Key) -> bool:
+        """Whether a token takes blocks of several groups of layers, so that blocks times their size are no tokens."""
+        pools = self.reading.pools if self.reading else ()
+        budget = self._budget[1] if self._budget else None
+        if budget is None or not any((pool.replica, pool.kind) == key and pool.capacity_is_estimate for pool in pools):
+            return False
+        return any(len(rank.kv.groups) > 1 for rank in budget.ranks)
+
+    def forecasts(self, now: float) -> dict[Key, Forecast]:
+        """How each pool goes on, by replica and kind; anew every five seconds, and when one comes to the top."""
+        found = {key: one.forecast(now) for key, (_, one) in self._forecasters.items()}
+        return {key: forecast for key, forecast in found.items() if forecast is not None}
 
     def lost(self) -> None:
         """The endpoint did not answer: nothing it said before is passed on as current."""
@@ -100,7 +131,7 @@ class ServerWatch:
     def take_log(self, log: LogReading | None) -> None:
         """Take what its log says by now. A pool whose tokens count otherwise since then begins a new history."""
         if tokens_of(log) != tokens_of(self.log):
-            self.histories.clear()
+            self._forget_pools()
         self.log = log
 
     def take_home(self, home: Home | None) -> None:
@@ -141,6 +172,7 @@ class ServerWatch:
     def view(self) -> ServerView:
         """Everything known now, without the budget (which needs a device)."""
         tp, pp, dp = self._world()
+        self._known = self._arguments()
         return ServerView(
             name=self.facts.name,
             engine=self.facts.engine,
@@ -163,7 +195,7 @@ class ServerWatch:
             restarts=self.restarts,
             configured=self.facts.configured,
             model_path=self.facts.model_path,
-            arguments=known_values(self._arguments()),
+            arguments=known_values(self._known),
             growth_tokens_per_second={
                 key: growth
                 for key, history in self.histories.items()

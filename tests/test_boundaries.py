@@ -10,8 +10,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PURE = {
-    "msgspec",
     "bisect",
+    "msgspec",
     "collections",
     "typing",
     "fractions",

@@ -81,8 +81,9 @@ def fault_at(second: int) -> str:
 class Hour:
     """The node, its readers and a board, moved a second at a time."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, faults: Callable[[int], str] = fault_at) -> None:
         self.now = 0.0
+        self._faults = faults
         self.fault = "nothing"
         scenario = load_scenario("reasoning")
         self._server = scenario.servers[0]
@@ -109,7 +110,7 @@ class Hour:
         """One second of the story, everything read, one tick."""
         self.now += 1.0
         self._simulation.advance(1.0)
-        self.fault = fault_at(int(self.now))
+        self.fault = self._faults(int(self.now))
         change = DRIVER_FAULTS.get(self.fault, _unchanged)
         write_state(self._state_file, change(self._simulation.state()))
         self._read_devices()

@@ -41,6 +41,14 @@ def size_text(count: int) -> str:
     return f"{count} B"
 
 
+def duration_text(seconds: float) -> str:
+    """Seconds for a person, in the one unit that says enough."""
+    for unit, name, least in ((86400.0, "d", 2.0), (3600.0, "h", 2.0), (60.0, "min", 2.0)):
+        if seconds >= unit * least:
+            return f"{seconds / unit:.0f} {name}"
+    return f"{seconds:.0f} s"
+
+
 def parse_count(text: str) -> int:
     """An integer as vLLM's command line reads it: 32k is 32,000 and 32K is 32,768; fractions before a suffix count.
 

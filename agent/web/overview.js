@@ -8,6 +8,7 @@ import { fold } from "./folds.js";
 import { gib, gpuName, percent, UNKNOWN } from "./format.js";
 import { troubles } from "./health.js";
 import { gathered, prose } from "./notes.js";
+import { riskTag } from "./outlook.js";
 import { gravest } from "./server.js";
 
 /** The list of all devices. */
@@ -29,7 +30,7 @@ function row(device, previous, most, view) {
   const first = previous?.index !== device.index;
   const wrong = first ? troubles(device, view.faultsOf(device.uuid)) : view.faultsOf(device.uuid);
   return fold(`gpu ${device.uuid}`, [
-    h("span", { class: "name" }, gpuName(device.gpu)),
+    h("span", { class: "name" }, gpuName(device.gpu), " ", riskTag(device)),
     device.components.length ? thinBar(device, most) : h("small", { class: "bar" }, "no reading"),
     headroom(device),
     servers(device, view),

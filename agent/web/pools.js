@@ -5,6 +5,7 @@ import { h } from "./dom.js";
 import { known, lines } from "./evidence.js";
 import { fold } from "./folds.js";
 import { count, gib, percent, rate, width } from "./format.js";
+import { poolLeft } from "./outlook.js";
 import { why } from "./tip.js";
 
 const STATES = ["used", "reserved", "cached", "free", "available"];
@@ -22,7 +23,7 @@ export function pools(server, history) {
 function single(server, pool, history) {
   return h("section", { class: "kv", ...data(pool) },
     h("h3", {}, nameOf(server, pool), ratio(server, pool), h("small", {}, "used"),
-      h("span", { class: "growth" }, growth(pool))),
+      h("span", { class: "growth" }, growth(pool)), poolLeft(pool)),
     poolBar(pool), detail(server, pool, history));
 }
 
@@ -32,7 +33,7 @@ function row(server, pool, history) {
     h("small", { class: "growth" }, growth(pool)),
   ];
   const body = () => [
-    h("p", { class: "tokens" }, ratio(server, pool), " used, ", load(server, pool)), detail(server, pool, history),
+    h("p", { class: "tokens" }, ratio(server, pool), " used, ", load(server, pool), " ", poolLeft(pool)), detail(server, pool, history),
   ];
   return fold(`pool ${JSON.stringify([server.name, pool.replica, pool.kind])}`, summary, body,
     { class: "pool", ...data(pool) });

@@ -8,6 +8,7 @@ import { count, duration, gib, gpuName, UNKNOWN } from "./format.js";
 import { fragmentation } from "./inside.js";
 import { notes, prose } from "./notes.js";
 import { origin } from "./origin.js";
+import { riskTag } from "./outlook.js";
 import { pools, thinPools } from "./pools.js";
 import { why } from "./tip.js";
 import { upgrade } from "./upgrade.js";
@@ -29,14 +30,14 @@ export function serverCard(server, view) {
   return h("article", {
     class: "card", "data-key": server.name, "data-server-card": server.name, "data-stale": stale(server),
   },
-    h("h2", {}, server.name, tag(server)), serverBody(server, view));
+    h("h2", {}, server.name, tag(server), riskTag(server)), serverBody(server, view));
 }
 
 /** The row of a server in a list; it opens to the content of its card. */
 export function serverRow(server, view) {
   const { running, waiting } = server.requests;
   return fold(`server ${server.name}`, [
-    h("span", { class: "name" }, server.name), tag(server),
+    h("span", { class: "name" }, server.name, " ", riskTag(server)), tag(server),
     h("small", { class: "requests" }, running === null ? "" : `${count(running)} running, ${count(waiting)} waiting`),
     thinPools(server),
     wrong(server, view).map((text) => h("span", { class: "wrong" }, prose(text))),

@@ -56,6 +56,18 @@ def test_nothing_that_a_server_says_acts_on_the_terminal() -> None:
         assert f"{word}{SHOWN}" in text
 
 
+def test_what_comes_is_said_in_words() -> None:
+    """Time left, level and reason, what grows and what came or went; nothing of what is not foreseen."""
+    text = text_of(node(0))
+
+    assert "pool full in 7 min, 4 min at the soonest, then: preempt" in text
+    assert "risk at_risk: pool_exhaustion (used_ratio 0.5)" in text
+    assert "risk critical: hardware (row_remap_failure 1)" in text
+    assert "full in 5 h; " in text
+    assert "step 15 min ago: " in text
+    assert text.count("risk ") == 2
+
+
 def test_what_can_be_printed_is_as_it_was() -> None:
     """Any snapshot without such characters is the same."""
     assert all_printable(node(3)) == node(3)

@@ -16,12 +16,6 @@ RULE_FILES = [ROOT / "alerts" / f"{theme}.yml" for theme in THEMES]
 RULE_TESTS = sorted(Path(__file__).parent.glob("*.yml"))
 PAGES = ROOT / "docs" / "runbooks"
 ARE_NO_ALERT = {"README.md", "kv-ladder.md"}
-COMING = {
-    "vramscope_device_exhaustion_seconds",
-    "vramscope_kv_exhaustion_seconds",
-    "vramscope_risk_level",
-}
-"""Metrics that rules ask for before the agent has them: such a rule is silent until it does."""
 METRIC = re.compile(r"\bvramscope_\w+")
 
 
@@ -109,7 +103,7 @@ def test_keeps_the_labels_of_the_target(rule: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("rule", RULES, ids=[rule.get("alert") or rule["record"] for rule in RULES])
 def test_asks_for_metrics_that_exist(rule: dict[str, Any]) -> None:
-    """Every metric of an expression is one that the agent exports, a recorded one, or one that is coming."""
+    """Every metric of an expression is one that the agent exports, or a recorded one."""
     text = _unquoted(rule["expr"])
     recorded = {record["record"] for record in RECORDS}
     with_colons = set(re.findall(r"\b\w+:\w+:\w+", text))
@@ -117,15 +111,7 @@ def test_asks_for_metrics_that_exist(rule: dict[str, Any]) -> None:
 
     assert names or with_colons
     assert with_colons <= recorded
-    assert names <= BY_NAME.keys() | COMING
-
-
-def test_what_is_coming_has_not_arrived() -> None:
-    """A metric that the agent has by now is taken out of the list, and one that no rule asks for is not in it."""
-    asked = {name for rule in RULES for name in METRIC.findall(rule["expr"])}
-
-    assert not COMING & BY_NAME.keys()
-    assert asked >= COMING
+    assert names <= BY_NAME.keys()
 
 
 @each_record
@@ -134,7 +120,7 @@ def test_a_recorded_series_is_called_level_metric_operation(rule: dict[str, Any]
     level, metric, operation = rule["record"].split(":")
 
     assert level in {"instance", "server", "gpu_server_component"}
-    assert metric in BY_NAME.keys() | COMING or f"{metric}_total" in BY_NAME
+    assert metric in BY_NAME or f"{metric}_total" in BY_NAME
     assert re.fullmatch(r"(max_)?deviation|max|min|sum|ratio_rate10m", operation)
 
 
@@ -151,7 +137,7 @@ def test_points_to_its_page(alert: dict[str, Any]) -> None:
 def test_a_page_is_complete_and_of_an_alert(page: Path) -> None:
     """Meaning, impact, check, act, silence, in this order; metrics and alerts that it names exist."""
     text = page.read_text(encoding="utf-8")
-    known = BY_NAME.keys() | COMING | {record["record"].split(":")[1] for record in RECORDS}
+    known = BY_NAME.keys() | {record["record"].split(":")[1] for record in RECORDS}
 
     assert set(METRIC.findall(text)) <= known
     if page.name not in ARE_NO_ALERT:

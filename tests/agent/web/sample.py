@@ -4,17 +4,23 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from agent.memory.risk import OK, Risk
 from agent.snapshot import (
     BudgetLine,
+    Chains,
     Collector,
     Component,
     Counters,
     Device,
+    DeviceForecast,
+    ExhaustionSeconds,
     Failure,
     Fragmentation,
     GpuHealth,
     Log,
+    MemoryStep,
     Pool,
+    PoolForecast,
     Rank,
     Replica,
     Requests,
@@ -105,7 +111,7 @@ def _healthy(tick: int) -> Device:
         line("chat", "runtime", "likely", 5_500 * MIB),
         line("chat", "runtime", "high", 8_400 * MIB),
     )
-    return device(0, "GPU-aaaa", "NVIDIA H200", H200_BYTES, parts, budget, headroom=0.178)
+    return replace(device(0, "GPU-aaaa", "NVIDIA H200", H200_BYTES, parts, budget, headroom=0.178), risk=OK)
 
 
 def _troubled() -> Device:
@@ -127,7 +133,18 @@ def _troubled() -> Device:
         line(HOSTILE, "runtime", "likely", 2_000 * MIB),
         line(HOSTILE, "runtime", "high", 3_100 * MIB),
     )
-    return device(
+    creeping = DeviceForecast(
+        exhaustion_seconds=ExhaustionSeconds(likely=5 * 3600.0, early=4 * 3600.0),
+        cause=f"{HOSTILE} outside its KV pool: 200.00 MiB more an hour",
+        bytes_per_hour=200.0 * MIB,
+        deviation_bytes_per_hour=20.0 * MIB,
+        rise_bytes=800 * MIB,
+        room_bytes=1_000 * MIB,
+        reserve_bytes=512 * MIB,
+        transient_seen_bytes=512 * MIB,
+        by_owner={HOSTILE: 200.0 * MIB},
+    )
+    troubled = device(
         1,
         "GPU-bbbb",
         "NVIDIA GeForce RTX 4090",
@@ -139,6 +156,12 @@ def _troubled() -> Device:
         over={"embed": 300 * MIB},
         notes=("The operating system uses this <b>memory</b> too.",),
         health=GpuHealth(gpu="1", lost=False, ecc_uncorrected=2, row_remap_failure=True, xids={48: 2, 79: 0, 31: 4}),
+    )
+    return replace(
+        troubled,
+        forecast=creeping,
+        steps=(MemoryStep(age_seconds=900.0, owner=HOSTILE, bytes=-300 * MIB),),
+        risk=Risk(level="critical", reason="hardware", numbers={"row_remap_failure": 1}),
     )
 
 
@@ -191,7 +214,7 @@ def _chat(tick: int) -> Server:
     chat = server(
         "chat",
         "meta-llama/Llama-3.1-70B-Instruct",
-        (pool(_used(tick), CAPACITY, growth=298.4),),
+        (replace(pool(_used(tick), CAPACITY, growth=298.4), forecast=_filling()),),
         running=37,
         waiting=4,
         preemptions=12,
@@ -213,7 +236,27 @@ def _chat(tick: int) -> Server:
         max_request_tokens=131_072,
         max_request_bytes=131_072 * TOKEN_BYTES,
         fragmentation=(Fragmentation(kind="kv_block", server="chat", replica="0", low=0.0, likely=0.002, high=0.004),),
+        risk=Risk(level="at_risk", reason="pool_exhaustion", numbers={"used_ratio": 0.5}),
         notes=("70 KV blocks do not divide evenly over the replicas: each is given the same share",),
+    )
+
+
+def _filling() -> PoolForecast:
+    """Full in seven minutes, in four at the soonest."""
+    return PoolForecast(
+        exhaustion_seconds=ExhaustionSeconds(likely=420.0, early=240.0),
+        cause="growth",
+        outcome="preempt",
+        level="at_risk",
+        exhausted=False,
+        probability_2min=0.04,
+        probability_5min=0.52,
+        admitted_ratio=1.1,
+        queue_at_limit=False,
+        max_sequences=256,
+        shortages_per_minute=0.0,
+        chains=Chains(mean_tokens=3_400.0, growth_tokens_per_second=30.0, longest_tokens=90_000, few=2, few_ratio=0.61),
+        age_seconds=0.0,
     )
 
 

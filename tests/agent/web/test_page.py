@@ -137,6 +137,41 @@ def test_what_is_wrong_with_a_gpu_stands_on_its_card(page: Page) -> None:
     ]
 
 
+def test_what_comes_stands_beside_its_pool_and_its_gpu(page: Page) -> None:
+    """The time left and what grows; beside the others, of which nothing is foreseen, nothing."""
+    pools = page.evaluate(
+        "[...document.querySelectorAll('.kv .left')]"
+        ".map((left) => [left.closest('[data-server-card]').dataset.serverCard, left.innerText])"
+    )
+    devices = page.evaluate(
+        "[...document.querySelectorAll('#devices [data-left], #devices [data-steps]')]"
+        ".map((left) => [left.closest('[data-gpu]').dataset.gpu, left.innerText])"
+    )
+
+    assert pools == [["chat", "full in 7\u202fmin"]]
+    assert devices == [
+        [
+            "1",
+            f"Full in 5\u202fh, 4\u202fh at the soonest {sample.HOSTILE} outside its KV pool: 200.00 MiB more an hour. "
+            "Room left: 0.98 GiB beside 0.50 GiB for temporaries.",
+        ],
+        ["1", f"Last step outside the KV pools: \u22120.29 GiB, {sample.HOSTILE}, 15\u202fmin ago."],
+    ]
+
+
+def test_a_risk_is_named_with_its_reason(page: Page) -> None:
+    """In words, on the card of its server or GPU; what is ok, or has no level, has no tag."""
+    found = page.evaluate(
+        "[...document.querySelectorAll('[data-risk]')]"
+        ".map((tag) => [tag.closest('[data-key]').dataset.key, tag.dataset.reason, tag.innerText])"
+    )
+
+    assert found == [
+        ["GPU-bbbb", "hardware", "critical: hardware"],
+        ["chat", "pool_exhaustion", "at risk: a KV pool runs full"],
+    ]
+
+
 def test_a_pool_grows_while_one_looks(page: Page) -> None:
     """Ratio, bar and chart all move; the chart also shows the minutes before the page was opened."""
     look = """(() => {

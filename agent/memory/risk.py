@@ -1,0 +1,221 @@
+"""How near a server or a device is to running out: one level, why, and the numbers that it comes from.
+
+Signs say what is wrong now; the gravest gives the level. It rises at once and stays for 180 s after the last look that
+asked for it, then falls by one level with each look, with the reason of the highest; what was restarted or sleeps
+begins anew. While nothing is read the level stands, and is never ok.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Literal, get_args
+
+from msgspec import Struct
+
+from agent.memory.levels import LEVELS, Holding, Level, Levels
+
+Reason = Literal[
+    "pool_exhaustion",
+    "preemption_storm",
+    "no_transient_room",
+    "low_headroom",
+    "device_creep",
+    "budget_mismatch",
+    "foreign_process",
+    "hidden_memory",
+    "fragmentation",
+    "sleep_residue",
+    "restart_loop",
+    "host_memory",
+    "hardware",
+    "blind",
+]
+REASONS: tuple[Reason, ...] = get_args(Reason)
+"""Of signs that are as grave the first one here is the reason."""
+
+MIB, GIB, HOUR = 2**20, 2**30, 3600.0
+HOLD_SECONDS = 180.0
+STORM_RATIO = 0.01  # of the running requests, preempted each second: above it work is thrown away for ever
+HEADROOM_RATIO = 0.10  # the field's rule is 10 to 15 %
+LEAST_HEADROOM_RATIO = 0.03
+CREEP_WATCH_SECONDS, CREEP_RISK_SECONDS, CREEP_CRITICAL_SECONDS = 72 * HOUR, 6 * HOUR, HOUR
+DEVIATION_RATIO = 0.03  # of the device: more than the range of a runtime's budget explains
+GUEST_BYTES = 256 * MIB  # a desktop or a monitor, or the driver's own bookkeeping, stays below
+FRAGMENTATION_RATIO = 0.25
+RESIDUE_BYTES = 4 * GIB  # context, libraries and graphs of a sleeping server stay below
+LOOP_SECONDS, LOOP_RESTARTS = 1800.0, 3
+STALL_RATIO = 0.10  # of ten seconds in which every task waits for memory: such a host hangs soon
+HOST_WATCH_RATIO, HOST_RISK_RATIO = 0.10, 0.05
+GRAVE_XIDS = frozenset({48, 64, 79, 94, 95, 119, 120, 140})
+
+
+class Sign(Struct, frozen=True, kw_only=True):
+    """Something wrong, with the numbers that say so. ``held``: its level falls late already."""
+
+    level: Level
+    reason: Reason
+    numbers: Mapping[str, float] = {}
+    held: bool = False
+
+
+class Risk(Struct, frozen=True, kw_only=True):
+    """``reason`` is None while all is well; ``numbers`` are those of the newest sign with that reason."""
+
+    level: Level
+    reason: Reason | None = None
+    numbers: Mapping[str, float] = {}
+
+
+OK = Risk(level="ok")
+
+
+class RiskWatch:
+    """The risk of one server or device over time."""
+
+    def __init__(self) -> None:
+        self._levels = Levels(Holding(seconds=HOLD_SECONDS, calm_seconds=HOLD_SECONDS))
+        self._risk = OK
+
+    def clear(self) -> None:
+        """Begin anew: it was restarted, sleeps, or is gone."""
+        self._levels.clear()
+        self._risk = OK
+
+    def look(self, at: float, signs: Iterable[Sign], *, blind: bool = False) -> Risk:
+        """Take all signs of one moment. ``blind``: some could not be looked for."""
+        found = sorted(signs, key=lambda sign: (-LEVELS.index(sign.level), REASONS.index(sign.reason)))
+        own = max((LEVELS.index(sign.level) for sign in found if not sign.held), default=0)
+        if blind:
+            own = max(own, LEVELS.index(self._risk.level), LEVELS.index("watch"))
+        level = LEVELS.index(self._levels.look(at, LEVELS[own], calm=False))
+        level = max([level, *(LEVELS.index(sign.level) for sign in found if sign.held)])
+        if level == 0:
+            self._risk = OK
+        else:
+            self._risk = self._because(LEVELS[level], found, blind=blind)
+        return self._risk
+
+    def _because(self, level: Level, signs: Collection[Sign], *, blind: bool) -> Risk:
+        """The reason of a sign as grave as that; else the one it had when it was graver, with newer numbers."""
+        before = self._risk
+        at_level = [sign for sign in signs if sign.level == level]
+        same = next((sign for sign in signs if sign.reason == before.reason), None)
+        if at_level:
+            sign = same if same in at_level else at_level[0]
+        elif same is not None:
+            sign = same
+        elif before.reason is not None:
+            return Risk(level=level, reason=before.reason, numbers=before.numbers)
+        else:
+            sign = Sign(level=level, reason="blind") if blind or not signs else next(iter(signs))
+        return Risk(level=level, reason=sign.reason, numbers=sign.numbers)
+
+
+def storm(shortages_per_minute: float | None, running: int | None) -> Sign | None:
+    """Requests are preempted and computed again at a rate at which the server gets nowhere; known for a minute."""
+    if not shortages_per_minute or not running or shortages_per_minute / 60 < STORM_RATIO * running:
+        return None
+    numbers = {"shortages_per_minute": shortages_per_minute, "running_requests": running}
+    return Sign(level="critical", reason="preemption_storm", numbers=numbers, held=True)
+
+
+def transient_room(peak_bytes: int | None, room_bytes: int | None, *, seen: bool) -> Sign | None:
+    """The largest temporary would not find room; graver where such a one was ``seen`` and not only predicted."""
+    if peak_bytes is None or room_bytes is None or peak_bytes <= room_bytes:
+        return None
+    numbers = {"transient_peak_bytes": peak_bytes, "transient_room_bytes": room_bytes}
+    return Sign(level="at_risk" if seen else "watch", reason="no_transient_room", numbers=numbers)
+
+
+def headroom(ratio: float | None) -> Sign | None:
+    """Less room than the rule; or next to none."""
+    if ratio is None or ratio >= HEADROOM_RATIO:
+        return None
+    level: Level = "at_risk" if ratio < LEAST_HEADROOM_RATIO else "watch"
+    return Sign(level=level, reason="low_headroom", numbers={"headroom_ratio": ratio})
+
+
+def creeping(seconds: float | None, bytes_per_hour: float) -> Sign | None:
+    """A device that is full at its present creep within days, hours or the hour."""
+    if seconds is None or seconds > CREEP_WATCH_SECONDS:
+        return None
+    near: Level = "at_risk" if seconds <= CREEP_RISK_SECONDS else "watch"
+    numbers = {"exhaustion_seconds": seconds, "bytes_per_hour": bytes_per_hour}
+    return Sign(level="critical" if seconds <= CREEP_CRITICAL_SECONDS else near, reason="device_creep", numbers=numbers)
+
+
+def unlike_budget(*, fits: bool | None, unexplained_bytes: int, total_bytes: int | None) -> Sign | None:
+    """The budget does not fit, or the server holds much more than its budget's high bound."""
+    if fits is False:
+        return Sign(level="watch", reason="budget_mismatch", numbers={"budget_fits": 0})
+    if total_bytes and unexplained_bytes > DEVIATION_RATIO * total_bytes:
+        return Sign(level="watch", reason="budget_mismatch", numbers={"unexplained_bytes": unexplained_bytes})
+    return None
+
+
+def cannot_start(*, needed_bytes: int | None, room_bytes: int | None) -> Sign | None:
+    """A server that is to start needs more, for weights and one request, than is free and its own."""
+    if needed_bytes is None or room_bytes is None or needed_bytes <= room_bytes:
+        return None
+    numbers = {"needed_bytes": needed_bytes, "room_bytes": room_bytes}
+    return Sign(level="at_risk", reason="budget_mismatch", numbers=numbers)
+
+
+def guests(parts: Mapping[str, int], *, hidden_is_known: bool) -> Iterable[Sign]:
+    """Processes of no server beside one, or memory in no visible process where that is no gap in what is seen."""
+    foreign, hidden = parts.get("other_processes", 0), parts.get("hidden", 0)
+    if foreign > GUEST_BYTES:
+        yield Sign(level="watch", reason="foreign_process", numbers={"other_processes_bytes": foreign})
+    if hidden > GUEST_BYTES and hidden_is_known:
+        yield Sign(level="watch", reason="hidden_memory", numbers={"hidden_bytes": hidden})
+
+
+def fragmented(ratio: float | None) -> Sign | None:
+    """Much of what a server's allocator holds is not in use."""
+    if ratio is None or ratio <= FRAGMENTATION_RATIO:
+        return None
+    return Sign(level="watch", reason="fragmentation", numbers={"fragmentation_ratio": ratio})
+
+
+def residue(held_bytes: int | None, first_bytes: int | None) -> Sign | None:
+    """A sleeping server holds much; graver where it holds more with every sleep than with the ``first`` one seen."""
+    if held_bytes is None or held_bytes <= RESIDUE_BYTES:
+        return None
+    grown = held_bytes - (held_bytes if first_bytes is None else first_bytes)
+    numbers = {"held_bytes": held_bytes, "grown_bytes": grown}
+    return Sign(level="at_risk" if grown > GIB else "watch", reason="sleep_residue", numbers=numbers)
+
+
+def restarting(restarts: int, out_of_memory: int) -> Sign | None:
+    """Started anew again and again within half an hour; graver where memory ran out in it."""
+    if restarts < LOOP_RESTARTS:
+        return None
+    numbers = {"restarts": restarts, "out_of_memory": out_of_memory}
+    return Sign(level="critical" if out_of_memory else "at_risk", reason="restart_loop", numbers=numbers)
+
+
+def host(*, available_ratio: float, stalls: Iterable[float]) -> Sign | None:
+    """A device that lives in the host's memory: how little is left, and how long all tasks waited in two looks."""
+    waited = list(stalls)
+    numbers = {"available_ratio": available_ratio, **({"stalled_ratio": waited[-1]} if waited else {})}
+    if len(waited) == 2 and min(waited) >= STALL_RATIO:
+        return Sign(level="critical", reason="host_memory", numbers=numbers)
+    if available_ratio >= HOST_WATCH_RATIO:
+        return None
+    return Sign(
+        level="at_risk" if available_ratio < HOST_RISK_RATIO else "watch", reason="host_memory", numbers=numbers
+    )
+
+
+def broken(
+    *, lost: bool, remap_failure: bool | None, remap_pending: bool | None, ecc: int | None, xids: Mapping[int, int]
+) -> Sign | None:
+    """What the GPU says of its memory cells; errors of applications are none of it."""
+    grave = sum(count for xid, count in xids.items() if xid in GRAVE_XIDS)
+    if lost:
+        return Sign(level="critical", reason="hardware", numbers={"lost": 1})
+    if remap_failure or grave:
+        numbers = {"row_remap_failure": int(bool(remap_failure)), "xid_errors": grave}
+        return Sign(level="at_risk", reason="hardware", numbers=numbers)
+    if remap_pending or ecc:
+        numbers = {"row_remap_pending": int(bool(remap_pending)), "ecc_uncorrected": ecc or 0}
+        return Sign(level="watch", reason="hardware", numbers=numbers)
+    return None

@@ -1,0 +1,70 @@
+// What is coming: the time a pool or a device has left, the level of risk and its reason. What is not known is not said.
+
+import { h } from "./dom.js";
+import { lines } from "./evidence.js";
+import { count, duration, gib, percent, signedGib } from "./format.js";
+import { prose } from "./notes.js";
+import { why } from "./tip.js";
+
+const REASONS = {
+  pool_exhaustion: "a KV pool runs full", preemption_storm: "requests are preempted again and again",
+  no_transient_room: "no room for the largest temporaries", low_headroom: "little headroom",
+  device_creep: "its memory creeps up", budget_mismatch: "not as budgeted",
+  foreign_process: "a process of no server", hidden_memory: "memory that nobody is seen to hold",
+  fragmentation: "fragmented", sleep_residue: "holds much in its sleep", restart_loop: "restarts again and again",
+  host_memory: "the host is short of memory", hardware: "hardware", blind: "it is not read",
+};
+const OUTCOMES = {
+  preempt: "a running request loses its KV and is computed again", retract: "running requests are computed again",
+  pause: "the newest requests are paused", queue: "new requests wait", refuse: "all running requests fail",
+  truncate: "a request loses the beginning of its context",
+};
+const OWNERS = { other_processes: "processes of no server", hidden: "no visible process", host: "the host" };
+
+/** The level of risk and its reason, as a tag; nothing while all is well. */
+export function riskTag({ risk }) {
+  if (!risk || risk.level === "ok") return null;
+  const level = risk.level.replace("_", " ");
+  return h("span", { class: "tag", "data-risk": risk.level, "data-reason": risk.reason },
+    `${level}: ${REASONS[risk.reason] ?? risk.reason}`);
+}
+
+/** How long until a pool is full, beside its growth; nothing where that is not foreseen. */
+export function poolLeft({ forecast }) {
+  if (!forecast) return null;
+  const { likely, early } = forecast.exhaustion_seconds;
+  if (likely === null) return null;
+  const then = OUTCOMES[forecast.outcome] ?? "";
+  const { chains } = forecast;
+  const text = lines(
+    forecast.exhausted ? `Full: ${then}.` : `Full in ${duration(likely)} at the present course, then ${then}.`,
+    early !== null && early < likely && `At the soonest in ${duration(early)}.`,
+    forecast.probability_5min !== null
+      && `Chance that it is full within 5 minutes: ${percent(forecast.probability_5min)}, within 2: ${
+        percent(forecast.probability_2min)}.`,
+    chains && `A running request holds ${count(chains.mean_tokens)} tokens in the mean.`,
+    chains?.few && `${count(chains.few)} of them hold ${percent(chains.few_ratio)} of the pool's use.`,
+    forecast.queue_at_limit && "Requests wait for the limit of running ones, not for room.");
+  const shown = forecast.exhausted ? "full" : `full in ${duration(likely)}`;
+  return h("span", { class: "left", "data-left": likely }, why(shown, { kind: "computed", text }));
+}
+
+/** What grows on a device and how long until it is full; nothing where nothing is known to grow. */
+export function deviceLeft({ forecast }) {
+  if (!forecast) return null;
+  const { likely, early } = forecast.exhaustion_seconds;
+  const soonest = early !== null && early < likely ? `, ${duration(early)} at the soonest` : "";
+  return h("p", { class: likely === null ? "foot" : "call", "data-left": likely ?? "" },
+    likely !== null && h("b", {}, `Full in ${duration(likely)}${soonest}`),
+    prose(likely === null ? `It grows: ${forecast.cause}.` : ` ${forecast.cause}. Room left: ${
+      gib(forecast.room_bytes)} GiB beside ${gib(forecast.reserve_bytes)} GiB for temporaries.`));
+}
+
+/** The newest change of memory that stayed, and how many there were. */
+export function lastStep({ steps }) {
+  if (!steps.length) return null;
+  const { owner, bytes, age_seconds: age } = steps[steps.length - 1];
+  return h("p", { class: "foot", "data-steps": steps.length }, prose(
+    `Last step outside the KV pools: ${signedGib(bytes)} GiB, ${OWNERS[owner] ?? owner}, ${duration(age)} ago${
+      steps.length > 1 ? `; ${count(steps.length)} in all` : ""}.`));
+}
