@@ -63,6 +63,7 @@ class Agent:
         web: WebFile | None = None,
         simulated_state: Path | None = None,
         state_directory: Path | None = None,
+        pace: float = 1.0,
     ) -> None:
         self.settings = settings
         self._web = web
@@ -87,6 +88,7 @@ class Agent:
             clock=time.monotonic,
             wall=time.time,
             settle_seconds=settings.intervals.settle,
+            pace=pace,
             web_problem=lambda: web.problem if web is not None else None,
             simulated=simulated_state is not None,
         )
@@ -268,11 +270,13 @@ async def serve(
     reload_settings: Callable[[], Settings] | None = None,
     simulated_state: Path | None = None,
     state_directory: Path | None = None,
+    pace: float = 1.0,
     until: asyncio.Event | None = None,
 ) -> None:
     """Run the agent until SIGINT, SIGTERM or ``until``; ``announce`` gets the base URL once it answers.
 
-    ``reload_settings`` gives the settings anew on SIGHUP; while it fails, the old ones stay in force.
+    ``reload_settings`` gives the settings anew on SIGHUP; while it fails, the old ones stay in force. ``pace``: how
+    fast a simulated node lives.
 
     Raises:
         RunError: the address can't be listened on.
@@ -281,7 +285,7 @@ async def serve(
     host, port = parse_listen(settings.listen, where="listen")
     listener = bind(host, port)
     web = WebFile(_path(settings.web_config_file))
-    agent = Agent(settings, web=web, simulated_state=simulated_state, state_directory=state_directory)
+    agent = Agent(settings, web=web, simulated_state=simulated_state, state_directory=state_directory, pace=pace)
     agent.board.settings_reloaded(success=True)
 
     async def reload() -> str | None:

@@ -81,6 +81,7 @@ class Board:
 
     ``clock`` is monotonic, ``wall`` seconds since the epoch, ``memory_interval_seconds`` the pace of device passes.
     ``settle_seconds``: how long a server's memory has to lie still to be compared with that of its next run.
+    ``pace``: seconds of the node's life in one of the clock, another than 1 only of a simulated node.
     ``web_problem`` says why the files of the web config are not in force as they are, None when they are; ``simulated``
     that what is handed in is of no real node, ``recording`` that it is from one. ``tape`` gets all that is handed in.
     """
@@ -93,6 +94,7 @@ class Board:
         clock: Callable[[], float],
         wall: Callable[[], float],
         settle_seconds: float = SETTLE_SECONDS,
+        pace: float = 1.0,
         web_problem: Callable[[], str | None] = lambda: None,
         simulated: bool = False,
         recording: Recording | None = None,
@@ -100,6 +102,7 @@ class Board:
         self.watches = watches
         self.health = Health()
         self.upgrades = Upgrades(settle_seconds=settle_seconds)
+        self._pace = pace
         self.memory_interval_seconds = memory_interval_seconds
         self._clock = clock
         self._wall = wall
@@ -165,7 +168,7 @@ class Board:
             answered_before = watch.reading is not None
             watch.lost()
             return answered_before
-        return watch.took(outcome.value)
+        return watch.took(outcome.value, pace=self._pace)
 
     def took_processes(self, outcome: Outcome[Look]) -> None:
         """Take how the look at the process table as a whole went."""
@@ -323,9 +326,10 @@ class Board:
         for name, view in views.items():
             if (upgrade := self.upgrades.of(view, gpus)) is not None:
                 servers[name] = structs.replace(servers[name], upgrade=upgrade)
-        forecasts = {watch.facts.name: watch.forecasts(now) for watch in self.watches}
-        if self._outlook.is_due(servers, devices, forecasts, now):
-            self._outlook.look(views, servers, devices, forecasts, node.host_memory, now)
+        lived = now * self._pace
+        forecasts = {watch.facts.name: watch.forecasts(lived) for watch in self.watches}
+        if self._outlook.is_due(servers, devices, forecasts, lived):
+            self._outlook.look(views, servers, devices, forecasts, node.host_memory, lived)
         return Snapshot(
             time=self._wall(),
             version=__version__,

@@ -55,6 +55,7 @@ async def run_demo(
             announce=say,
             simulated_state=node.state_path,
             state_directory=state_directory,
+            pace=speed,
             until=ended,
         )
     finally:

@@ -27,7 +27,7 @@ class ServerRisk:
         self._restarts: deque[float] = deque(maxlen=16)
         self._failed: deque[float] = deque(maxlen=16)
         self._killed_at: float | None = None
-        self._counts: tuple[int, int, int] | None = None  # restarts, failures, kills
+        self._counts: tuple[int | None, int | None, int | None] | None = None  # restarts, failures, kills
         self._served = False
         self._devices: tuple[str, ...] = ()
         self._first_sleep: dict[str, int] = {}
@@ -51,15 +51,19 @@ class ServerRisk:
         return self._risk.look(now, signs, blind=blind)
 
     def _count(self, server: Server, now: float) -> None:
-        """When it was started anew, ran out of memory, or was killed for the host's want of it."""
-        failures = sum(server.log.failures.get(kind, 0) for kind in OUT_OF_MEMORY) if server.log else 0
-        counts = (server.restarts, failures, server.host_oom_kills or 0)
-        before, self._counts = self._counts, counts
-        if before is None:
-            return
-        self._restarts.extend([now] * min(16, max(0, counts[0] - before[0])))
-        self._failed.extend([now] * min(16, max(0, counts[1] - before[1]) + max(0, counts[2] - before[2])))
-        if counts[2] > before[2]:
+        """When it was started anew, ran out of memory, or was killed for the host's want of it.
+
+        What was counted before it was first known to us is of another time.
+        """
+        failures = sum(server.log.failures.get(kind, 0) for kind in OUT_OF_MEMORY) if server.log else None
+        before, self._counts = self._counts, (server.restarts, failures, server.host_oom_kills)
+        restarted, failed, killed = (
+            0 if was is None or count is None else max(0, count - was)
+            for was, count in zip(before or (None, None, None), self._counts, strict=True)
+        )
+        self._restarts.extend([now] * min(16, restarted))
+        self._failed.extend([now] * min(16, failed + killed))
+        if killed:
             self._killed_at = now
 
     def _signs(

@@ -78,8 +78,11 @@ class ServerWatch:
         self._known = facts.given  # its arguments at the last view
         self.notes: tuple[str, ...] = ()
 
-    def took(self, reading: ServerReading) -> bool:
-        """Take a reading; True when it is the first or comes from a restarted engine."""
+    def took(self, reading: ServerReading, *, pace: float = 1.0) -> bool:
+        """Take a reading; True when it is the first or comes from a restarted engine.
+
+        ``pace``: seconds of its life in one of the clock, another than 1 only of a simulated server.
+        """
         reading = completed(reading, self.log)
         last, self._last = self._last, reading
         restarted = last is not None and _restarted(last, reading)
@@ -96,7 +99,9 @@ class ServerWatch:
                 self.histories.setdefault(key, PoolHistory()).add(at, pool.used_tokens)
         self.reading = reading
         for key, signal in signals_of(reading):
-            self._forecaster(key).add(structs.replace(signal, capacity_tokens=None) if self._is_shared(key) else signal)
+            capacity = None if self._is_shared(key) else signal.capacity_tokens
+            told = structs.replace(signal, at=signal.at * pace, capacity_tokens=capacity)
+            self._forecaster(key).add(told)
         return last is None or restarted
 
     def _forget_pools(self) -> None:

@@ -218,6 +218,15 @@ def test_restarts_again_and_again() -> None:
     assert last == ("ok", None)
 
 
+def test_what_was_counted_before_it_was_known_is_of_another_time() -> None:
+    """Old kills and an old log alarm nobody when the agent starts; the next one does."""
+    looks = Looks()
+    log = Log(version=None, ready=True, age_seconds=0.0, failures={"cuda_oom": 7})
+    assert looks.level(FULL, serving()) == ("ok", None)
+    assert looks.level(FULL, serving(log=log, host_oom_kills=3)) == ("ok", None)
+    assert looks.level(FULL, serving(log=log, host_oom_kills=4)) == ("at_risk", "host_memory")
+
+
 def test_a_server_that_is_not_read_is_never_ok() -> None:
     """It served, and answers no more; one that only loads is not blind."""
     looks = Looks()
