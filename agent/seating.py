@@ -76,11 +76,22 @@ def seats(node: NodeReading, servers: Sequence[ServerView]) -> list[Seat]:
     By the pids that a server's process tree has on a device; where the driver or the host hides them, by the devices
     configured for the server in rank order; on a node with one device, by there being no other.
     """
-    return [seat for server in servers if server.state != "down" for seat in _seats(node, server)]
+    trees = {server.name: _pids(server) for server in servers}
+    return [seat for server in servers if server.state != "down" for seat in _seats(node, server, _own(server, trees))]
 
 
-def _seats(node: NodeReading, server: ServerView) -> Iterator[Seat]:
-    own = frozenset(process.pid for process in server.tree.processes) if server.tree else frozenset()
+def _pids(server: ServerView) -> tuple[int, ...]:
+    return tuple(process.pid for process in server.tree.processes) if server.tree else ()
+
+
+def _own(server: ServerView, trees: Mapping[str, tuple[int, ...]]) -> frozenset[int]:
+    """Its processes without those of servers that it started: each process is of the innermost."""
+    own = trees[server.name]
+    inner = (pids for name, pids in trees.items() if name != server.name and pids and pids[0] in own[1:])
+    return frozenset(own).difference(*inner)
+
+
+def _seats(node: NodeReading, server: ServerView, own: frozenset[int]) -> Iterator[Seat]:
     found = 0
     places = [(device.uuid, pids) for device in node.devices if (pids := own & _listed(device)) and device.uuid]
     for uuid, pids in places:

@@ -134,3 +134,35 @@ def test_sizes_of_a_model_that_is_the_only_one_loaded(words: str, runners: tuple
     found = log_of(server, Seat(server="chat", uuid="GPU-a", rank=None, pids=frozenset({8})))
 
     assert (found.weights_bytes if found else None) == (GIB if known else None)
+
+
+def test_a_server_that_another_one_started_keeps_its_processes() -> None:
+    """What a supervisor with a port of its own started is no part of the supervisor, wherever both are seated."""
+    child = ServerProcess(pid=8, started_at=0.0, title="python -m vllm")
+    held = tuple(
+        DeviceReading(
+            index=index,
+            uuid=uuid,
+            processes=ProcessesReading(at=1.0, processes=(ProcessMemory(pid=pid, used_bytes=1),)),
+        )
+        for index, (uuid, pid) in enumerate((("GPU-a", 7), ("GPU-b", 8)))
+    )
+    trees = {"outer": (*TREE.processes, child), "inner": (child,)}
+    views = [
+        ServerView(
+            name=name,
+            engine="vllm",
+            url="",
+            state="serving",
+            tree=ProcessTree(at=1.0, processes=pids),
+            is_one_process=True,
+        )
+        for name, pids in trees.items()
+    ]
+
+    seated = seats(NodeReading(at=1.0, driver_version="590", devices=held), views)
+
+    assert [(seat.server, seat.uuid, set(seat.pids), seat.is_part) for seat in seated] == [
+        ("outer", "GPU-a", {7}, False),
+        ("inner", "GPU-b", {8}, False),
+    ]
