@@ -216,7 +216,8 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
 def test_a_failing_server_is_exported_as_what_it_is(story: Story, server: str) -> None:
     """In the very scrape that says it fails nothing is left of what it had said; the reason is counted."""
     assert "kv_used_ratio" in series(story.before, server)
-    assert series(story.first[server], server) <= OF_ITS_PROCESSES
+    assert series(story.first[server], server) - {"risk_level"} <= OF_ITS_PROCESSES
+    assert sample(story.first[server], "risk_level", f'server="{server}"') != 0, "blindness is never ok"
     assert (
         {FAILING.get(server, "refused")} <= set(failures(story.end, server)) <= ALSO | {FAILING.get(server, "refused")}
     )
