@@ -5,6 +5,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from agent.memory.risk import Risk
 from agent.recorder.records import Reason
 from agent.snapshot import Device, Server, Snapshot
 
@@ -17,6 +18,7 @@ REASONS: Mapping[Kind, Reason] = {
     "host_oom_kill": "oom",
     "died": "server_died",
     "restarted": "server_died",
+    "risk": "risk_critical",
 }
 """The incidents that a recording is kept for."""
 
@@ -72,12 +74,16 @@ def _of_server(last: Server, server: Server, at: float) -> Iterator[Incident]:
             was, now = getattr(last.counters, name), getattr(server.counters, name)
             if was is not None and now is not None and now > was:
                 yield incident("preempted" if name == "preemptions" else "refused", f"{said} for want of KV", now - was)
+    if _turned_critical(last.risk, server.risk):
+        yield incident("risk", _critical(server.risk))
 
 
 def _of_device(last: Device, device: Device, at: float) -> Iterator[Incident]:
     subject = f"gpu {device.gpu}"
     if last.components and not device.components:
         yield Incident(at=at, kind="blind", subject=subject, text="its memory is not read any more")
+    if _turned_critical(last.risk, device.risk):
+        yield Incident(at=at, kind="risk", subject=subject, text=_critical(device.risk))
     if last.health == device.health or last.health is None or device.health is None:
         return
     if device.health.lost and not last.health.lost:
@@ -86,3 +92,13 @@ def _of_device(last: Device, device: Device, at: float) -> Iterator[Incident]:
         if count > last.health.xids.get(xid, 0):
             more = count - last.health.xids.get(xid, 0)
             yield Incident(at=at, kind="hardware", subject=subject, text=f"the driver reported Xid {xid}", count=more)
+
+
+def _turned_critical(last: Risk | None, risk: Risk | None) -> bool:
+    """Whether a level of risk is critical that was not."""
+    return risk is not None and risk.level == "critical" and (last is None or last.level != "critical")
+
+
+def _critical(risk: Risk | None) -> str:
+    reason = risk.reason if risk is not None else None
+    return f"its risk turned critical: {(reason or 'not known').replace('_', ' ')}"

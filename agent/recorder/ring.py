@@ -1,7 +1,8 @@
 """The recorder's folder: a ring of segments, each a minute, and the bundles that were frozen out of it. It blocks.
 
 A segment is only ever added to, so whatever ends the agent costs at most the chunk being written; a bundle gets its
-name once all of it is on the disk. Half of the bytes allowed is for the ring, half for bundles.
+name once all of it is on the disk. Half of the bytes allowed is for the ring, half for bundles: a quarter of that for
+those of risks, which come often where a server is always at its limit, so that they never push out one of an incident.
 """
 
 import contextlib
@@ -14,7 +15,7 @@ from typing import BinaryIO
 
 from agent.folder_lock import FILE_MODE, FOLDER_MODE, FolderLock, sync_folder
 from agent.recorder.chunks import pack, whole_bytes
-from agent.recorder.records import Frozen
+from agent.recorder.records import Frozen, Reason
 
 FOLDER = "recorder"
 OURS = "ring, bundles, request and lock"
@@ -22,7 +23,9 @@ SUFFIX = ".vramscope"
 REQUEST = "request"
 SEGMENT_SECONDS = 60.0
 MAX_BUNDLES = 16
+MAX_RISK_BUNDLES = 4
 COPY_BYTES = 1 << 18
+RISK: Reason = "risk_critical"
 _MAX_SUBJECT = 60
 _EXCLUSIVE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 
@@ -130,12 +133,12 @@ class Ring:
         descriptor = os.open(new, _EXCLUSIVE, FILE_MODE)
         try:
             try:
-                _copy(self._recent(frozen.wall), descriptor, room=self._half)
+                _copy(self._recent(frozen.wall), descriptor, room=self._room(frozen.reason))
                 self._write(descriptor, pack([frozen])[0])
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
-            self._make_room(new.stat().st_size)
+            self._make_room(new.stat().st_size, frozen.reason)
             path = self._name(frozen)
             new.rename(path)
         except BaseException:
@@ -166,11 +169,16 @@ class Ring:
             path = self.bundles / f"{stem}-{number}{SUFFIX}"
         return path
 
-    def _make_room(self, size: int) -> None:
-        """Let the oldest bundles go that are too many beside one of this size."""
-        for number, path in enumerate(reversed(bundles_in(self.bundles)), start=2):
+    def _room(self, reason: Reason) -> int:
+        return self._half // 4 if reason == RISK else self._half - self._half // 4
+
+    def _make_room(self, size: int, reason: Reason) -> None:
+        """Let the oldest bundles of its sort go that are too many beside one of this size."""
+        most = MAX_RISK_BUNDLES if reason == RISK else MAX_BUNDLES
+        alike = [path for path in bundles_in(self.bundles) if _is_risk(path) == (reason == RISK)]
+        for number, path in enumerate(reversed(alike), start=2):
             size += path.stat().st_size
-            if number > MAX_BUNDLES or size > self._half:
+            if number > most or size > self._room(reason):
                 path.unlink()
 
     # A request by somebody who may write in this folder
@@ -190,6 +198,10 @@ def bundles_in(folder: Path) -> list[Path]:
     """Bundles, oldest first."""
     found = [path for path in folder.glob(f"*{SUFFIX}") if path.is_file()]
     return sorted(found, key=lambda path: (path.stat().st_mtime_ns, path.name))
+
+
+def _is_risk(bundle: Path) -> bool:
+    return bundle.stem.split("-")[1:2] == [RISK]
 
 
 def _numbered(folder: Path) -> list[Path]:

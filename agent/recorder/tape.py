@@ -36,6 +36,8 @@ AFTERMATH_SECONDS = 15.0
 """From what a recording is kept for until it is kept, so that it shows what came of it."""
 BETWEEN_SECONDS = 300.0
 """At least between two that are kept by themselves: one of a loop of restarts is like the next."""
+WARNED_SECONDS = 1800.0
+"""At least between two that are kept because the risk of one server or device turned critical."""
 RETRY_SECONDS = 10.0
 
 _Seen = tuple[ServerWatch, Watched]
@@ -71,7 +73,8 @@ class Tape:
         self._dropping = False
         self._snapshot: Snapshot | None = None
         self._due: Frozen | None = None
-        self._kept_at = float("-inf")
+        self._kept_at = {False: float("-inf"), True: float("-inf")}  # True: those of incidents, that wait for no risk
+        self._warned: dict[str, float] = {}
 
     def take(self, record: Record) -> None:
         """Queue what the board takes, after what changed of its servers meanwhile."""
@@ -105,7 +108,7 @@ class Tape:
         for incident in incidents(before, snapshot) if before is not None else ():
             if (reason := REASONS.get(incident.kind)) is not None:
                 self.freeze(reason, incident.subject)
-        if self._due is not None and at >= self._due.at + AFTERMATH_SECONDS and at >= self._kept_at + BETWEEN_SECONDS:
+        if self._due is not None and at >= self._due.at + AFTERMATH_SECONDS and at >= self._free_at(self._due):
             self._keep(self._due)
         begun = self._begun_at if self._begun_at is not None else at
         pause = RETRY_SECONDS if self.writer.needs_start else SEGMENT_SECONDS
@@ -113,9 +116,23 @@ class Tape:
             self._begin(at)
 
     def freeze(self, reason: Reason, subject: str) -> None:
-        """Keep a recording for this, once what comes of it is on it too; the first of several things names it."""
-        if self._due is None:
-            self._due = Frozen(at=self._clock(), wall=self._wall(), reason=reason, subject=subject)
+        """Keep a recording for this, once what comes of it is on it too; the first of several things names it.
+
+        An incident is before a risk, which is kept for at most now and then of one subject.
+        """
+        at = self._clock()
+        if not _is_incident(reason):
+            if at < self._warned.get(subject, float("-inf")) + WARNED_SECONDS:
+                return
+            fresh = {name: since for name, since in self._warned.items() if at < since + WARNED_SECONDS}
+            self._warned = fresh | {subject: at}
+        if self._due is None or (_is_incident(reason) and not _is_incident(self._due.reason)):
+            self._due = Frozen(at=at, wall=self._wall(), reason=reason, subject=subject)
+
+    def _free_at(self, due: Frozen) -> float:
+        """When the last that it waits for is long enough ago."""
+        last = self._kept_at[True] if _is_incident(due.reason) else max(self._kept_at.values())
+        return last + BETWEEN_SECONDS
 
     def close(self) -> None:
         """Keep what was to be kept, and write what is queued."""
@@ -124,7 +141,7 @@ class Tape:
         self.writer.close()
 
     def _keep(self, due: Frozen) -> None:
-        self._due, self._kept_at = None, self._clock()
+        self._due, self._kept_at[_is_incident(due.reason)] = None, self._clock()
         self.writer.put(due, always=True)
 
     def _begin(self, at: float) -> None:
@@ -191,6 +208,10 @@ class Tape:
         if self._dropping or not self.writer.put(record):
             self._dropping = True
             self.writer.drop()
+
+
+def _is_incident(reason: Reason) -> bool:
+    return reason != "risk_critical"
 
 
 def _watched(watch: ServerWatch) -> Watched:

@@ -3,6 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
+from agent.memory.risk import OK, Risk
 from agent.recorder.incidents import incidents
 from agent.snapshot import Component, Counters, Device, GpuHealth, Log, Requests, Server, Snapshot
 
@@ -28,6 +29,8 @@ HEALTH = GpuHealth(gpu="0", lost=False, xids={31: 1})
 DEVICE = Device(
     uuid="GPU-a", gpu="0", index=0, name=None, driver=None, memory_kind="device", components=(FREE,), health=HEALTH
 )
+
+CRITICAL = Risk(level="critical", reason="device_creep", numbers={"exhaustion_seconds": 60.0})
 
 
 def found(server: Server = SERVER, device: Device = DEVICE) -> list[tuple[str, str, str, int]]:
@@ -92,6 +95,28 @@ def test_counters_of_a_new_run_are_not_events_of_the_old() -> None:
     assert [kind for kind, *_ in found(replace(SERVER, restarts=1, counters=replace(COUNTERS, preemptions=9)))] == [
         "restarted"
     ]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (OK, CRITICAL, ["its risk turned critical: device creep"]),
+        (None, CRITICAL, ["its risk turned critical: device creep"]),
+        (CRITICAL, CRITICAL, []),
+        (CRITICAL, OK, []),
+        (CRITICAL, None, []),
+        (OK, replace(CRITICAL, level="at_risk"), []),
+    ],
+)
+def test_risk(before: Risk | None, after: Risk | None, said: list[str]) -> None:
+    """That it turns critical, of a server as of a device; not that it is."""
+    one, other = (
+        Snapshot(time=1.0, version="", servers=(replace(SERVER, risk=risk),), devices=(replace(DEVICE, risk=risk),))
+        for risk in (before, after)
+    )
+    told = [(one.kind, one.subject, one.text) for one in incidents(one, other)]
+
+    assert told == [("risk", subject, text) for text in said for subject in ("chat", "gpu 0")]
 
 
 def test_of_a_device() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from agent.recorder.chunks import RecordingFile, pack
 from agent.recorder.records import Frozen, Reason, Record, Ticked
-from agent.recorder.ring import MAX_BUNDLES, Ring, write_all
+from agent.recorder.ring import MAX_BUNDLES, MAX_RISK_BUNDLES, Ring, write_all
 from collectors.errors import Refused
 
 NOW = 1_796_000_000.0
@@ -145,8 +145,21 @@ def test_bundles_are_bounded_by_number(tmp_path: Path) -> None:
     assert {path for path in paths if path.exists()} == set(paths[3:])
 
 
+def test_bundles_of_risks_and_of_incidents_push_none_of_the_others_out(tmp_path: Path) -> None:
+    """Each sort has its own number, whatever a server is called."""
+    ring = filled(ring_of(tmp_path), 1)
+    first = ring.freeze(why("oom", "risk_critical"))
+    risks = [ring.freeze(why("risk_critical", "chat", later=number)) for number in range(MAX_RISK_BUNDLES + 2)]
+    assert {path for path in (first, *risks) if path.exists()} == {first, *risks[2:]}
+    for number in range(MAX_BUNDLES):
+        ring.freeze(why("oom", later=100 + number))
+
+    assert not first.exists()
+    assert all(path.exists() for path in risks[2:])
+
+
 def test_bundles_are_bounded_by_bytes(tmp_path: Path) -> None:
-    """Half of what is allowed is theirs; the newest is kept anyhow."""
+    """Three eighths of what is allowed are theirs; the newest is kept anyhow."""
     ring = ring_of(tmp_path, max_bytes=128 * KIB)
     ring.begin()
     for number in range(300):
@@ -157,7 +170,7 @@ def test_bundles_are_bounded_by_bytes(tmp_path: Path) -> None:
     kept = [path for path in paths if path.exists()]
     size = sum(path.stat().st_size for path in kept)
     assert kept == paths[-len(kept) :]
-    assert 0 < size <= 64 * KIB < size + kept[0].stat().st_size
+    assert 0 < size <= 48 * KIB < size + kept[0].stat().st_size
 
 
 def test_a_bundle_that_fails_leaves_nothing(tmp_path: Path) -> None:

@@ -3,10 +3,11 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from agent.recorder.chunks import RecordingFile
 from agent.recorder.records import Frozen, Servers, Start
-from agent.recorder.tape import AFTERMATH_SECONDS, BETWEEN_SECONDS
+from agent.recorder.tape import AFTERMATH_SECONDS, BETWEEN_SECONDS, WARNED_SECONDS
 from collectors.procfs import redact
 from collectors.readings import ProcessTree, ServerProcess
 from tests.agent.recorder.flight import Flight, replayed
@@ -91,13 +92,58 @@ def test_what_needs_no_recording(flight: Flight) -> None:
     assert kept(flight) == []
 
 
-def test_risk_that_turns_critical(flight: Flight) -> None:
-    """Whoever judges it calls one function; what comes within the aftermath is on the same recording."""
-    flight.tape.freeze("risk_critical", "gpu 0")
-    flight.tape.freeze("risk_critical", "chat")
-    flight.lives(AFTERMATH + 2)
+def loses_the_gpu(flight: Flight, seconds: int = 1) -> None:
+    """The GPU is lost: its risk is critical."""
+    for _ in range(seconds):
+        flight.node()
+        flight.server()
+        flight.ticks()
+        flight.writer.flush()
+
+
+def test_a_device_whose_risk_turns_critical(flight: Flight) -> None:
+    """Kept once for it, however long it stays so."""
+    loses_the_gpu(flight, 60)
 
     assert kept(flight) == [("risk_critical", "gpu 0")]
+
+
+def test_a_server_whose_risk_turns_critical(flight: Flight) -> None:
+    """Requests are preempted faster than it gets on."""
+    running = serving(0).replicas[0]
+    for second in range(90):
+        flight.lives(1, replicas=(replace(running, running_requests=10, preemptions=second),))
+
+    assert ("risk_critical", "chat") in kept(flight)
+    assert len(kept(flight)) == 1
+
+
+def test_a_risk_that_comes_and_goes(flight: Flight) -> None:
+    """Kept for once in half an hour of one subject; what comes within the aftermath is on the same recording."""
+    for _ in range(int(WARNED_SECONDS / BETWEEN_SECONDS) + 1):
+        flight.tape.freeze("risk_critical", "gpu 0")
+        flight.tape.freeze("risk_critical", "chat")
+        waits(flight, 20)
+        flight.clock.now += BETWEEN_SECONDS - 20
+
+    assert kept(flight) == [("risk_critical", "gpu 0"), ("risk_critical", "gpu 0")]
+
+
+def test_an_incident_is_before_a_risk(flight: Flight) -> None:
+    """It names the recording that both are on, and waits for none that was kept for a risk."""
+    flight.tape.freeze("risk_critical", "chat")
+    waits(flight, 5)
+    flight.tape.freeze("oom", "chat")
+    flight.tape.freeze("risk_critical", "gpu 0")
+    waits(flight, AFTERMATH + 2)
+    assert kept(flight) == [("oom", "chat")]
+
+    flight.tape.freeze("risk_critical", "gpu 1")
+    waits(flight, int(BETWEEN_SECONDS))
+    assert kept(flight)[1:] == [("risk_critical", "gpu 1")]
+    flight.tape.freeze("oom", "other")
+    waits(flight, AFTERMATH + 2)
+    assert kept(flight)[2:] == [("oom", "other")]
 
 
 def test_a_loop_of_restarts(flight: Flight) -> None:
