@@ -145,7 +145,7 @@ def _device(device: Device) -> Iterator[Sample]:
     if device.forecast is not None:
         yield from _exhaustion("device_exhaustion_seconds", gpu, device.forecast.exhaustion_seconds)
     if device.risk is not None:
-        yield _risk(gpu, device.risk)
+        yield from _risk(gpu, device.risk)
 
 
 def _exhaustion(metric: str, labels: Labels, seconds: ExhaustionSeconds) -> Iterator[Sample]:
@@ -154,10 +154,12 @@ def _exhaustion(metric: str, labels: Labels, seconds: ExhaustionSeconds) -> Iter
             yield metric, {**labels, "bound": bound}, value
 
 
-def _risk(labels: Labels, risk: Risk) -> Sample:
-    """Without a reason while all is well."""
-    reason = {} if risk.reason is None else {"reason": risk.reason}
-    return "risk_level", {**labels, **reason}, LEVELS.index(risk.level)
+def _risk(labels: Labels, risk: Risk) -> Iterator[Sample]:
+    """One of each reason, so that none hides another from an alert; without a reason while all is well."""
+    if risk.reason is None:
+        yield "risk_level", labels, LEVELS.index(risk.level)
+    for reason, level in risk.levels.items():
+        yield "risk_level", {**labels, "reason": reason}, LEVELS.index(level)
 
 
 def _health(health: GpuHealth) -> Iterator[Sample]:
@@ -208,7 +210,7 @@ def _server(server: Server) -> Iterator[Sample]:
         if value is not None:
             yield metric, name, value
     if server.risk is not None:
-        yield _risk(name, server.risk)
+        yield from _risk(name, server.risk)
     several = len(server.replicas) > 1
     yield from _ranks(server, several)
     for pool in server.pools:

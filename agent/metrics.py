@@ -77,7 +77,9 @@ CATALOGUE: tuple[Metric, ...] = (
         "gpu bound",
         "Seconds until the device is full at the present creep of its memory; likely, and early at the soonest.",
     ),
-    _gauge("risk_level", "server gpu reason", "Risk: 0 ok, 1 watch, 2 at risk, 3 critical; of a server or a device."),
+    _gauge(
+        "risk_level", "server gpu reason", "Risk: 0 ok, 1 watch, 2 at risk, 3 critical; of each reason that is not ok."
+    ),
     _gauge("fragmentation_ratio", "kind gpu server replica bound", "Share of memory lost to fragmentation, 0-1."),
     _gauge(
         "transient_peak_bytes", "gpu server", "Highest bytes that temporaries of the rank have taken since its start."

@@ -153,7 +153,8 @@ def _risk(risk: Risk | None, *, explain: bool) -> Iterator[str]:
     if risk is None or risk.reason is None:
         return
     numbers = ", ".join(f"{name} {value:,.4g}" for name, value in risk.numbers.items()) if explain else ""
-    yield f"risk {risk.level}: {risk.reason}" + (f" ({numbers})" if numbers else "")
+    also = "".join(f", {level}: {reason}" for reason, level in risk.also.items())
+    yield f"risk {risk.level}: {risk.reason}" + (f" ({numbers})" if numbers else "") + also
 
 
 def _filling(server: Server) -> Iterator[str]:

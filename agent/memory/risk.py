@@ -1,11 +1,11 @@
 """How near a server or a device is to running out: one level, why, and the numbers that it comes from.
 
-Signs say what is wrong now; the gravest gives the level. It rises at once and stays for 180 s after the last look that
-asked for it, then falls by one level with each look, with the reason of the highest; what was restarted or sleeps
-begins anew. While nothing is read the level stands, and is never ok.
+Signs say what is wrong now; the gravest gives the level. That of each reason rises at once and stays for 180 s after
+the last look that asked for it, then falls by one level with each look; what was restarted or sleeps begins anew. While
+nothing is read all levels stand, and one is never ok.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal, get_args
 
 from msgspec import Struct
@@ -57,56 +57,73 @@ class Sign(Struct, frozen=True, kw_only=True):
 
 
 class Risk(Struct, frozen=True, kw_only=True):
-    """``reason`` is None while all is well; ``numbers`` are those of the newest sign with that reason."""
+    """The gravest level, with its reason: None while all is well. ``numbers`` are those of that reason's newest sign.
+
+    ``also``: the other reasons that are not ok, with their levels.
+    """
 
     level: Level
     reason: Reason | None = None
     numbers: Mapping[str, float] = {}
+    also: Mapping[Reason, Level] = {}
+
+    @property
+    def levels(self) -> Mapping[Reason, Level]:
+        """Of each reason that is not ok."""
+        return {} if self.reason is None else {self.reason: self.level, **self.also}
 
 
 OK = Risk(level="ok")
 
 
 class RiskWatch:
-    """The risk of one server or device over time."""
+    """The risk of one server or device over time; each reason rises and falls by itself."""
 
     def __init__(self) -> None:
-        self._levels = Levels(Holding(seconds=HOLD_SECONDS, calm_seconds=HOLD_SECONDS))
-        self._risk = OK
+        self.clear()
 
     def clear(self) -> None:
         """Begin anew: it was restarted, sleeps, or is gone."""
-        self._levels.clear()
+        self._held: dict[Reason, Levels] = {}
+        self._numbers: dict[Reason, Mapping[str, float]] = {}
         self._risk = OK
 
     def look(self, at: float, signs: Iterable[Sign], *, blind: bool = False) -> Risk:
         """Take all signs of one moment. ``blind``: some could not be looked for."""
-        found = sorted(signs, key=lambda sign: (-LEVELS.index(sign.level), REASONS.index(sign.reason)))
-        own = max((LEVELS.index(sign.level) for sign in found if not sign.held), default=0)
+        told: list[Sign] = []
         if blind:
-            own = max(own, LEVELS.index(self._risk.level), LEVELS.index("watch"))
-        level = LEVELS.index(self._levels.look(at, LEVELS[own], calm=False))
-        level = max([level, *(LEVELS.index(sign.level) for sign in found if sign.held)])
-        if level == 0:
-            self._risk = OK
-        else:
-            self._risk = self._because(LEVELS[level], found, blind=blind)
+            told = [Sign(level=level, reason=reason) for reason, level in self._risk.levels.items()]
+            told.append(Sign(level="watch", reason="blind"))
+        found: dict[Reason, Sign] = {}
+        for sign in sorted([*told, *signs], key=lambda one: LEVELS.index(one.level)):
+            found[sign.reason] = sign
+        levels = {reason: self._level(at, reason, found.get(reason)) for reason in {*found, *self._held}}
+        self._numbers |= {reason: sign.numbers for reason, sign in found.items() if sign.numbers}
+        self._risk = self._gravest({reason: level for reason, level in levels.items() if level != "ok"})
         return self._risk
 
-    def _because(self, level: Level, signs: Collection[Sign], *, blind: bool) -> Risk:
-        """The reason of a sign as grave as that; else the one it had when it was graver, with newer numbers."""
-        before = self._risk
-        at_level = [sign for sign in signs if sign.level == level]
-        same = next((sign for sign in signs if sign.reason == before.reason), None)
-        if at_level:
-            sign = same if same in at_level else at_level[0]
-        elif same is not None:
-            sign = same
-        elif before.reason is not None:
-            return Risk(level=level, reason=before.reason, numbers=before.numbers)
-        else:
-            sign = Sign(level=level, reason="blind") if blind or not signs else next(iter(signs))
-        return Risk(level=level, reason=sign.reason, numbers=sign.numbers)
+    def _level(self, at: float, reason: Reason, sign: Sign | None) -> Level:
+        if sign is not None and sign.held:
+            return sign.level
+        held = self._held.setdefault(reason, Levels(Holding(seconds=HOLD_SECONDS, calm_seconds=HOLD_SECONDS)))
+        level = held.look(at, sign.level if sign is not None else "ok", calm=False)
+        if level == "ok":
+            del self._held[reason]
+        return level
+
+    def _gravest(self, levels: Mapping[Reason, Level]) -> Risk:
+        """Of reasons as grave that which it had, else the first of the closed list."""
+        self._numbers = {reason: numbers for reason, numbers in self._numbers.items() if reason in levels}
+        if not levels:
+            return OK
+        had = self._risk.reason
+        first = sorted(levels, key=lambda one: (-LEVELS.index(levels[one]), one != had, REASONS.index(one)))
+        return Risk(
+            level=levels[first[0]],
+            reason=first[0],
+            numbers=self._numbers.get(first[0], {}),
+            also={reason: levels[reason] for reason in first[1:]},
+        )
 
 
 def storm(shortages_per_minute: float | None, running: int | None) -> Sign | None:

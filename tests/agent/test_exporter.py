@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent.exporter import Renderer, render
+from agent.memory.risk import OK, Risk
 from agent.metrics import BY_NAME, CATALOGUE
 from agent.snapshot import (
     BudgetLine,
@@ -286,3 +287,15 @@ def test_catalogue_follows_the_naming_rules() -> None:
         assert re.fullmatch(r"vramscope_[a-z0-9_]+", metric.name)
         assert metric.name.endswith("_total") == (metric.type == "counter")
         assert metric.help.endswith(".")
+
+
+def test_each_reason_of_risk_is_a_series() -> None:
+    """None hides another from an alert; all well is one series without a reason."""
+    risks = Risk(level="critical", reason="hardware", also={"pool_exhaustion": "at_risk"})
+    text = render(Snapshot(time=0.0, version="1", servers=(server(risk=risks), server(name="calm", risk=OK)))).decode()
+
+    assert [line for line in text.splitlines() if line.startswith("vramscope_risk_level")] == [
+        'vramscope_risk_level{reason="hardware",server="chat"} 3',
+        'vramscope_risk_level{reason="pool_exhaustion",server="chat"} 2',
+        'vramscope_risk_level{server="calm"} 0',
+    ]

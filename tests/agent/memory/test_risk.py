@@ -123,3 +123,31 @@ def test_a_new_run_begins_at_ok() -> None:
     watch.clear()
 
     assert watch.look(1.0, []) == OK
+
+
+def test_each_reason_has_its_own_level() -> None:
+    """A graver one hides none; each rises, is held and falls by itself."""
+    watch = RiskWatch()
+    pool, room = watch_sign("at_risk", "pool_exhaustion", held=True), watch_sign(reason="low_headroom")
+    creep = watch_sign("critical", "device_creep")
+
+    first = watch.look(0.0, [pool, room, creep])
+    second = watch.look(HOLD_SECONDS, [pool])
+    third = watch.look(HOLD_SECONDS + 5, [])
+
+    assert (first.level, first.reason) == ("critical", "device_creep")
+    assert first.also == {"pool_exhaustion": "at_risk", "low_headroom": "watch"}
+    assert second.levels == {"device_creep": "at_risk", "pool_exhaustion": "at_risk"}
+    assert third.levels == {"device_creep": "watch"}
+    assert OK.levels == {}
+
+
+def test_blindness_is_a_reason_beside_what_stands() -> None:
+    """An alert on it is not hidden either; what is held elsewhere falls at once when it is read again."""
+    watch = RiskWatch()
+    watch.look(0.0, [watch_sign("critical", "pool_exhaustion", held=True, numbers={"used_ratio": 1.0})])
+
+    blind = watch.look(5.0, [watch_sign("critical", "pool_exhaustion", held=True)], blind=True)
+
+    assert (blind.levels, blind.numbers) == ({"pool_exhaustion": "critical", "blind": "watch"}, {"used_ratio": 1.0})
+    assert watch.look(10.0, []).levels == {"blind": "watch"}
