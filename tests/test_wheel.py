@@ -61,7 +61,7 @@ def test_the_wheel_carries_dashboards_and_alerts(installed: Path) -> None:
     done = subprocess.run([installed / "python", "-Ic", code], capture_output=True, text=True, check=True)
     names = json.loads(done.stdout)
 
-    assert any(name.endswith(".json") for name in names)
+    assert {path.name for path in (ROOT / "dashboards" / "json").glob("*.json")} <= set(names)
     assert {"kv_pool.yml", "device_memory.yml"} <= set(names)
     written = subprocess.run([installed / "vramscope", "rules"], capture_output=True, text=True, check=True)
     assert "alert: VramscopeHeadroomLow" in written.stdout

@@ -52,16 +52,19 @@ def test_committed_files_are_what_the_sources_give() -> None:
 
 def test_check_names_the_file_that_differs_and_the_remedy(tmp_path: Path) -> None:
     """A changed, a missing and a left-over file are told in one sentence, exit code 1, and nothing is written."""
-    changed = shutil.copy(FILES[0], tmp_path)
-    Path(changed).write_text("{}", encoding="utf-8")
+    for path in FILES[1:]:
+        shutil.copy(path, tmp_path)
+    changed, missing = tmp_path / FILES[1].name, tmp_path / FILES[0].name
+    changed.write_text("{}", encoding="utf-8")
     (tmp_path / "left-over.json").write_text("{}", encoding="utf-8")
 
     done = _check(tmp_path)
 
     remedy = "not what the sources give; run `make dashboards` and commit the result"
-    expected = f"{tmp_path}/left-over.json, {changed}: {remedy}\n"
+    expected = f"{tmp_path}/left-over.json, {missing}, {changed}: {remedy}\n"
     assert (1, "", expected) == (done.returncode, done.stdout, done.stderr)
-    assert Path(changed).read_text(encoding="utf-8") == "{}"
+    assert changed.read_text(encoding="utf-8") == "{}"
+    assert not missing.exists()
 
 
 def test_writes_what_changed_and_removes_what_has_no_source(build: ModuleType, tmp_path: Path) -> None:

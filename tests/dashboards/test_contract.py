@@ -1,20 +1,35 @@
-"""The contract of every committed dashboard, whatever generated it: what Grafana's own linter asks for, and more."""
+"""The contract of every committed dashboard, whatever generated it: its shape, variables, panels and links."""
 
+import json
 import re
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from agent.metrics import BY_NAME
-from tests.dashboards.model import FILES, expressions, filled_in, load, panels, targets
-from tests.promtool import promtool
+from agent.memory.risk import REASONS
+from agent.rules import RUNBOOKS
+from tests.dashboards.model import (
+    ALERTS,
+    FILES,
+    ROOT,
+    WITHOUT_TIME_AXIS,
+    annotations,
+    expressions,
+    load,
+    names,
+    panels,
+    targets,
+)
 
-PANEL_TYPES = {"bargauge", "row", "stat", "state-timeline", "table", "timeseries"}
+PANEL_TYPES = {"bargauge", "gauge", "heatmap", "row", "stat", "state-timeline", "table", "text", "timeseries"}
 UNITS = {"bytes", "cps", "dateTimeFromNow", "percentunit", "s", "short"}
-SELECTOR = re.compile(r"\b(vramscope_\w+)(\{[^}]*\})?")
+SCOPE = ["datasource", "job", "instance"]
+CHOICES = ["gpu", "model", "server", "engine_job", "engine_instance"]
+DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
+UIDS = {path.stem for path in FILES}
+BUILT_IN = {"__data", "__rate_interval", "__range", "__url_time_range", "__value", "__all"}
 
 
 @pytest.fixture(params=FILES, ids=[path.stem for path in FILES])
@@ -28,49 +43,99 @@ def document(path: Path) -> dict[str, Any]:
     return load(path)
 
 
+def _variables(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {each["name"]: each for each in document["templating"]["list"]}
+
+
+def test_there_is_one_dashboard_for_each_question() -> None:
+    """Six, each with its own name and title; docs/dashboards.md has a section for every one."""
+    titles = [load(path)["title"] for path in FILES]
+    page = (ROOT / "docs" / "dashboards.md").read_text(encoding="utf-8")
+
+    assert len(set(titles)) == len(FILES) == 6
+    assert re.findall(r"^## (vramscope / .+)$", page, re.MULTILINE) == sorted(titles, key=page.index)
+
+
 def test_has_the_classic_shape_with_a_stable_identity(path: Path, document: dict[str, Any]) -> None:
     """Each import gets the same address, runs no migration of old formats, and can't be edited by accident."""
     assert (document["id"], document["uid"]) == (None, path.stem)
-    assert document["schemaVersion"] >= 39
+    assert 39 <= document["schemaVersion"] <= 41
     assert document["editable"] is False
     assert document["title"]
     assert document["tags"]
-    assert not {"rows", "nav", "__inputs"} & document.keys()
+    assert not {"rows", "nav", "__inputs", "__requires"} & document.keys()
 
 
 def test_has_one_data_source_variable_that_everything_uses(document: dict[str, Any]) -> None:
     """No data source of somebody's own Grafana is written down: it works by provisioning as by import."""
     variables = document["templating"]["list"]
-    reference = {"type": "prometheus", "uid": "${datasource}"}
 
     assert [each["name"] for each in variables if each["type"] == "datasource"] == ["datasource"]
-    assert all(each["datasource"] == reference for each in variables if each["type"] == "query")
-    assert all(panel["datasource"] == reference for panel in panels(document))
-    assert all(target["datasource"] == reference for _, target in targets(document))
-    assert all(target["refId"] for _, target in targets(document))
+    assert variables[0]["label"] == "Data source"
+    assert all(each["datasource"] == DATASOURCE for each in variables if each["type"] == "query")
+    assert all(panel["datasource"] == DATASOURCE for panel in panels(document))
+    assert all(target["datasource"] == DATASOURCE for _, target in targets(document))
+    assert all(each["datasource"] == DATASOURCE for each in annotations(document))
+    assert set(re.findall(r'"uid": "([^"]*)"', json.dumps(document))) == {"${datasource}", document["uid"]}
+
+
+def test_queries_of_a_panel_have_their_own_letters(document: dict[str, Any]) -> None:
+    """refIds are there and unique within a panel."""
+    for panel in panels(document):
+        letters = [target["refId"] for target in panel["targets"]]
+        assert letters == list("ABCDEFGH"[: len(letters)]), panel["title"]
 
 
 def test_variables_choose_many_and_match_any_value(document: dict[str, Any]) -> None:
-    """Job, instance, GPU and server are there; "All" is one short expression, and values follow the time range."""
-    queries = [each for each in document["templating"]["list"] if each["type"] == "query"]
+    """Data source, job and instance come first; "All" is one short expression, and values follow the time range.
 
-    assert [each["name"] for each in queries] == ["job", "instance", "gpu", "server"]
-    for each in queries:
-        assert (each["multi"], each["includeAll"], each["allValue"], each["refresh"]) == (True, True, ".+", 2)
+    Only where servers are narrowed by model, all of them are written out: those of the chosen models.
+    """
+    variables = _variables(document)
+    own = list(variables)[len(SCOPE) :]
+
+    assert list(variables)[: len(SCOPE)] == SCOPE
+    assert own == [name for name in CHOICES if name in own]
+    for name in list(variables)[1:]:
+        each = variables[name]
+        all_values = None if name == "server" and "model" in variables else ".+"
+        assert (each["multi"], each["includeAll"], each["allValue"], each["refresh"]) == (True, True, all_values, 2)
         assert each["label"]
 
 
+def test_variables_are_defined_and_used(document: dict[str, Any]) -> None:
+    """Nothing is asked that no variable answers, and none is offered that changes nothing."""
+    defined = _variables(document)
+    asked = json.dumps({key: value for key, value in document.items() if key != "links"})
+    used = set(re.findall(r"\$\{?([a-z_]\w*)", asked)) | set(re.findall(r'"repeat": "(\w+)"', asked))
+
+    assert used - BUILT_IN == defined.keys()
+
+
 def test_panels_are_of_types_that_grafana_still_draws(document: dict[str, Any]) -> None:
-    """No Angular panel and nothing that must be converted."""
+    """No Angular panel, no plugin, and nothing that must be converted."""
     assert {panel["type"] for panel in document["panels"]} <= PANEL_TYPES
 
 
 def test_panels_say_what_they_show(document: dict[str, Any]) -> None:
-    """Each has a title, a description that is a sentence, and a unit that Grafana knows."""
+    """Each has a title, a description of at least two sentences (what it says, what then), and units Grafana knows."""
     for panel in panels(document):
+        units = {panel["fieldConfig"]["defaults"]["unit"]} | {
+            one["value"]
+            for override in panel["fieldConfig"]["overrides"]
+            for one in override["properties"]
+            if one["id"] == "unit"
+        }
         assert panel["title"]
-        assert re.fullmatch(r"[A-Z].*\.", panel["description"]), panel["title"]
-        assert panel["fieldConfig"]["defaults"]["unit"] in UNITS, panel["title"]
+        assert re.fullmatch(r"[A-Z].*[a-z0-9)]\..*\.|[A-Z].*[;:].*\.", panel["description"]), panel["title"]
+        assert units <= UNITS, panel["title"]
+
+
+def test_titles_are_not_used_twice(document: dict[str, Any]) -> None:
+    """A panel is found by its title within its dashboard."""
+    titles = [panel["title"] for panel in panels(document)]
+
+    assert len(set(titles)) == len(titles)
 
 
 def test_panels_have_their_own_place_and_number(document: dict[str, Any]) -> None:
@@ -85,6 +150,14 @@ def test_panels_have_their_own_place_and_number(document: dict[str, Any]) -> Non
         assert apart_x or a["y"] + a["h"] <= b["y"] or b["y"] + b["h"] <= a["y"], (a, b)
 
 
+def test_the_lines_of_the_grid_are_full(document: dict[str, Any]) -> None:
+    """Side by side panels are as high as each other and fill the width, so that no hole makes one look missing."""
+    for y in {panel["gridPos"]["y"] for panel in document["panels"]}:
+        places = [panel["gridPos"] for panel in document["panels"] if panel["gridPos"]["y"] == y]
+        assert sum(place["w"] for place in places) == 24, places
+        assert len({place["h"] for place in places}) == 1, places
+
+
 def test_side_by_side_panels_repeat_downwards(document: dict[str, Any]) -> None:
     """A panel repeated to the right takes the whole width, so only one alone on its line may."""
     for panel in panels(document):
@@ -92,46 +165,11 @@ def test_side_by_side_panels_repeat_downwards(document: dict[str, Any]) -> None:
             assert panel["repeatDirection"] == "v"
 
 
-def test_queries_choose_by_job_and_instance(document: dict[str, Any]) -> None:
-    """Every selector of every query follows the job and instance variables."""
-    for expression in expressions(document):
-        for name, labels in SELECTOR.findall(expression):
-            assert 'job=~"$job"' in labels, (name, expression)
-            assert 'instance=~"$instance"' in labels, (name, expression)
-
-
-def test_queries_ask_for_metrics_and_labels_that_exist(document: dict[str, Any]) -> None:
-    """Metrics are in the catalogue; labels in selectors and legends are those of the metric, or a scrape's."""
-    for title, target in targets(document):
-        carried = {"job", "instance"}
-        for name, labels in SELECTOR.findall(target["expr"]):
-            assert name in BY_NAME, title
-            carried |= set(BY_NAME[name].labels)
-            assert set(re.findall(r"(\w+)(?:=~|!~|!=|=)", labels)) <= carried, title
-        assert set(re.findall(r"\{\{(\w+)\}\}", target.get("legendFormat", ""))) <= carried, title
-
-
-def test_every_metric_is_drawn() -> None:
-    """What the agent exports is on a dashboard, or nobody will look at it."""
-    drawn = {name for path in FILES for text in expressions(load(path)) for name, _ in SELECTOR.findall(text)}
-
-    assert set() == BY_NAME.keys() - drawn
-
-
-def test_counters_are_seen_as_rates(document: dict[str, Any]) -> None:
-    """A counter is only ever the argument of rate or increase, over the interval that fits the scrapes."""
-    for expression in expressions(document):
-        counters = re.findall(r"\w+_total\b", expression)
-        rates = re.findall(r"\b(?:rate|increase)\(\w+_total\{[^}]*\}\[\$__rate_interval\]\)", expression)
-        assert len(counters) == len(rates), expression
-        assert expression.count("[") == len(rates), expression
-
-
 def test_figures_show_now_or_nothing(document: dict[str, Any]) -> None:
     """A panel without a time axis asks for this moment: the last value of a dead server would look alive."""
     for panel in panels(document):
-        if panel["type"] in {"bargauge", "stat", "table"}:
-            assert all(target["instant"] is True for target in panel["targets"]), panel["title"]
+        now = panel["type"] in WITHOUT_TIME_AXIS
+        assert all(target.get("instant", False) is now for target in panel["targets"]), panel["title"]
 
 
 def test_legends_keep_their_braces(document: dict[str, Any]) -> None:
@@ -139,24 +177,92 @@ def test_legends_keep_their_braces(document: dict[str, Any]) -> None:
     for title, target in targets(document):
         if target.get("format") == "table":
             continue
-        rest = re.sub(r"\{\{\w+\}\}", "", target["legendFormat"])
+        beside = re.sub(r"\{\{\w+\}\}", "", target["legendFormat"])
         assert target["legendFormat"], title
-        assert not set("{}") & set(rest), title
+        assert not set("{}") & set(beside), title
 
 
-def test_queries_are_valid(document: dict[str, Any], tmp_path: Path) -> None:
-    """Prometheus parses every query with the variables filled in."""
-    rules = [{"record": f"query:{i}", "expr": filled_in(text)} for i, text in enumerate(expressions(document))]
-    rule_file = tmp_path / "queries.yml"
-    rule_file.write_text(yaml.safe_dump({"groups": [{"name": "queries", "rules": rules}]}), encoding="utf-8")
+def test_what_is_at_risk_stands_at_the_top() -> None:
+    """Fleet and node begin with node, GPU, server, reason and time left; a reason is told in words, whichever it is."""
+    for name in ("vramscope-fleet", "vramscope-node"):
+        table = next(panel for panel in panels(load(ROOT / f"dashboards/json/{name}.json")) if panel["type"] == "table")
+        shown = {
+            override["matcher"]["options"]: {one["id"]: one["value"] for one in override["properties"]}
+            for override in table["fieldConfig"]["overrides"]
+        }
+        assert table["gridPos"]["y"] <= 5
+        assert {"instance", "gpu", "server", "reason", "Value #A", "Value #B"} <= shown.keys()
+        assert set(shown["reason"]["mappings"][0]["options"]) == set(REASONS)
+        assert table["options"]["sortBy"][0] == {"displayName": shown["Value #A"]["displayName"], "desc": True}
+        assert shown["Value #B"] == {"displayName": "Time left", "unit": "s"}
 
-    promtool("check", "rules", "--lint=none", rule_file)
+
+def test_dashboards_lead_to_each_other(document: dict[str, Any]) -> None:
+    """All carry one tag, and a link to what has it keeps variables and time."""
+    link = next(each for each in document["links"] if each["type"] == "dashboards")
+
+    assert set(link["tags"]) <= set(document["tags"])
+    assert (link["includeVars"], link["keepTime"]) == (True, True)
+
+
+def test_links_lead_somewhere(document: dict[str, Any]) -> None:
+    """A link to a dashboard knows it and its variables; one to a runbook knows its page."""
+    for url in re.findall(r'"url": "([^"]+)"', json.dumps(document)):
+        page, _, query = url.partition("?")
+        if page.startswith("/d/"):
+            assert page.removeprefix("/d/") in UIDS, url
+            there = _variables(load(ROOT / f"dashboards/json/{page.removeprefix('/d/')}.json"))
+            assert set(re.findall(r"var-(\w+)=|\$\{(\w+):queryparam\}", query)) <= {
+                pair for name in there for pair in ((name, ""), ("", name))
+            }, url
+            assert "${__url_time_range}" in query, url
+        else:
+            assert page.startswith(RUNBOOKS), url
+            assert (ROOT / "docs" / "runbooks" / page.rsplit("/", 1)[1]).exists(), url
+
+
+COMMON = {  # series that an alert asks for beside what it is about
+    "vramscope_budget_bytes",
+    "vramscope_build_info",
+    "vramscope_kv_capacity_tokens",
+    "vramscope_memory_total_bytes",
+    "vramscope_server_info",
+    "vramscope_server_prefix_query_tokens_total",
+    "vramscope_server_requests",
+    "vramscope_server_start_time_seconds",
+    "vramscope_server_state",
+}
+SERIES = re.compile(r"(?<![\w:])(?:\w+:)?vramscope_\w+(?::\w+)?")
+
+
+def _alerts_about() -> dict[str, set[str]]:
+    """The pages of the alerts that ask for a series, by series."""
+    about: dict[str, set[str]] = {}
+    for alert in ALERTS:
+        for name in set(SERIES.findall(alert["expr"])) - COMMON:
+            about.setdefault(name, set()).add(alert["annotations"]["runbook_url"])
+    return about
+
+
+def test_a_panel_of_what_an_alert_watches_links_its_runbook(document: dict[str, Any]) -> None:
+    """From each panel that shows what can fire, one click leads to what to do then."""
+    about = _alerts_about()
+    for panel in panels(document):
+        pages = set().union(*(about.get(name, set()) for one in panel["targets"] for name in names(one["expr"])))
+        linked = {link["url"] for link in panel.get("links", ())}
+        assert not pages or pages & linked, f"{panel['title']}: one of {sorted(pages)}"
+
+
+def test_every_alert_has_a_panel_that_leads_to_its_runbook() -> None:
+    """What can fire can be looked at."""
+    linked = {link["url"] for path in FILES for panel in panels(load(path)) for link in panel.get("links", ())}
+
+    assert {alert["annotations"]["runbook_url"] for alert in ALERTS} <= linked
 
 
 def test_alert_and_panel_ask_the_same_question() -> None:
     """The panel that explains VramscopeKvPoolFilling draws the very sum that the alert compares."""
-    groups = yaml.safe_load((FILES[0].parents[2] / "alerts" / "kv_pool.yml").read_text(encoding="utf-8"))["groups"]
-    rule = next(rule for group in groups for rule in group["rules"] if rule.get("alert") == "VramscopeKvPoolFilling")
+    rule = next(rule for rule in ALERTS if rule["alert"] == "VramscopeKvPoolFilling")
     asked = (
         rule["expr"]
         .split("and\n")[1]

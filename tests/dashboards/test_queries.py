@@ -1,5 +1,6 @@
 """Every query of the dashboards, asked of a real Prometheus that scrapes each metric of the catalogue."""
 
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -8,42 +9,63 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count, product
 from pathlib import Path
 
-from agent.metrics import CATALOGUE
-from tests.dashboards.model import FILES, expressions, filled_in, load
+from agent.metrics import CATALOGUE, Metric
+from tests.dashboards.foreign import ENGINES
+from tests.dashboards.model import FILES, every_expression, filled_in, load
 from tests.prometheus import prometheus
 
 ROOT = Path(__file__).parents[2]
-DEADLINE_SECONDS = 30.0
+DEADLINE_SECONDS = 40.0
+GONE_AFTER_SCRAPES = 3
 VALUES = {  # where a query chooses by a label; any other label has one value
-    "component": ("weights", "free"),
+    "component": ("weights", "runtime", "free"),
     "server": ("chat", ""),
-    "bound": ("likely",),
+    "bound": ("likely", "early", "low", "high"),
+    "kind": ("allocator", "kv_block"),
+    "collector": ("nvml",),
     "state": ("used", "available", "running", "loading", "serving", "sleeping", "down"),
+    "le": ("0.1", "+Inf"),
 }
 ABSENT = ("replica", "pool")  # as on a server with one of them
+DRAWN_FROM = {"vramscope_risk_level": (("server", "reason"), ("gpu", "reason"))}  # one or the other
 
 
 def _exposition(value: float) -> str:
-    """Each metric with all of its labels; counters and gauges alike are at ``value``."""
+    """Each metric with all of its labels, and the engines' own; all at ``value``, but one source that fails."""
     lines = []
     for metric in CATALOGUE:
         lines.append(f"# TYPE {metric.name} {metric.type}")
-        names = [label for label in metric.labels if label not in ABSENT]
-        for values in product(*(VALUES.get(name, ("x",)) for name in names)):
-            labels = ",".join(f'{name}="{text}"' for name, text in zip(names, values, strict=True))
-            lines.append(f"{metric.name}{{{labels}}} {value}")
+        lines += [f"{metric.name}{labels} {value}" for labels in _labels(metric)]
+    for name, labels in ENGINES.items():
+        lines += [f"{name}{text} {value}" for text in _texts(tuple(labels - {"job", "instance"}))]
+    lines.append('vramscope_collector_success{collector="endpoint",target="chat"} 0')
+    lines.append('vramscope_collector_last_success_timestamp_seconds{collector="endpoint",target="chat"} 1')
     return "\n".join(lines) + "\n"
 
 
+def _labels(metric: Metric) -> Iterator[str]:
+    names = tuple(label for label in metric.labels if label not in ABSENT)
+    for those in DRAWN_FROM.get(metric.name, (names,)):
+        yield from _texts(those)
+
+
+def _texts(names: tuple[str, ...]) -> Iterator[str]:
+    for values in product(*(VALUES.get(name, ("x",)) for name in names)):
+        if ("server", "") in zip(names, values, strict=True) and names[0] != "gpu":
+            continue
+        yield "{" + ",".join(f'{name}="{text}"' for name, text in zip(names, values, strict=True)) + "}"
+
+
 @contextmanager
-def _exporter() -> Iterator[str]:
-    """The ``host:port`` of a loopback server whose values grow with every scrape."""
+def _exporter(*, gone_after: float = float("inf")) -> Iterator[str]:
+    """The ``host:port`` of a loopback server whose values grow with every scrape, until it fails."""
     scrapes = count(1)
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            body = _exposition(next(scrapes)).encode()
-            self.send_response(200)
+            number = next(scrapes)
+            body = _exposition(number).encode() if number <= gone_after else b""
+            self.send_response(200 if body else 503)
             self.send_header("Content-Type", "text/plain; version=0.0.4")
             self.end_headers()
             self.wfile.write(body)
@@ -62,11 +84,16 @@ def _exporter() -> Iterator[str]:
 
 
 def test_every_query_finds_its_series(tmp_path: Path) -> None:
-    """With all variables at "All" no panel is empty, and the alert rules load beside them."""
-    queries = [filled_in(text) for path in FILES for text in expressions(load(path))]
+    """With all variables at "All" no panel and no mark is empty: seconds stand for hours where it looks back."""
+    asked = {filled_in(text) for path in FILES for text in every_expression(load(path))}
+    queries = sorted(re.sub(r"offset \w+", "offset 3s", text) for text in asked)
     rules = sorted((ROOT / "alerts").glob("*.yml"))
 
-    with _exporter() as target, prometheus(tmp_path, {"vramscope": target}, rules) as server:
+    with (
+        _exporter() as target,
+        _exporter(gone_after=GONE_AFTER_SCRAPES) as gone,
+        prometheus(tmp_path, {"vramscope": target, "gone": gone}, rules) as server,
+    ):
         deadline = time.monotonic() + DEADLINE_SECONDS
         while (queries := [query for query in queries if not server.query(query)]) and time.monotonic() < deadline:
             time.sleep(0.5)
