@@ -1,83 +1,149 @@
-"""Which alarms are on at a snapshot, as far as what is exported says: each rule gives the subjects it is on for. Pure.
+"""Which alarms are on at a snapshot: the agent's own levels of risk, and alerts as they are shipped. Pure.
 
-A rule is a plain function, so what comes to be known of a snapshot (a forecast, a level of risk) is one more here.
+Of an alert, threshold, patience (``for``) and severity are those of ``alerts/source``; here is only how its condition
+reads in a snapshot. An alert that compares rates, or that says an incident itself, is none of them.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
+from agent.memory.levels import LEVELS
+from agent.rules import THEMES, Choices, rules, thresholds
 from agent.snapshot import Device, Server, Snapshot
 
-POOL_RATIO = 0.90
-TREND_RATIO, TREND_SECONDS, TREND_REACHES = 0.80, 300.0, 1.2
-"""Level and trend together: at 0.8 of the pool and, going on like this for 5 minutes, at 1.2 of it."""
-HEADROOM_RATIO = 0.10
-FREE_RATIO = 0.02
+PREFIX = Choices().prefix
+ALARMING = LEVELS.index("at_risk")
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+Numbers = Mapping[str, float]
+Subjects = Iterator[str]  # servers by name and devices as ``gpu N``
 
 
 class Rule(Struct, frozen=True, kw_only=True):
-    """``name`` for scripts, ``says`` for people; ``on_for`` gives servers by name and devices as ``gpu N``."""
+    """On after its condition held for ``patience_seconds``."""
 
     name: str
-    says: str
-    on_for: Callable[[Snapshot], Iterator[str]]
+    patience_seconds: float
+    on_for: Callable[[Snapshot, Numbers], Subjects]
 
 
-def _servers(is_on: Callable[[Server], bool]) -> Callable[[Snapshot], Iterator[str]]:
-    return lambda snapshot: (server.name for server in snapshot.servers if is_on(server))
+def _servers(is_on: Callable[[Server, Numbers], bool]) -> Callable[[Snapshot, Numbers], Subjects]:
+    return lambda snapshot, than: (server.name for server in snapshot.servers if is_on(server, than))
 
 
-def _devices(is_on: Callable[[Device], bool]) -> Callable[[Snapshot], Iterator[str]]:
-    return lambda snapshot: (f"gpu {device.gpu}" for device in snapshot.devices if is_on(device))
+def _devices(is_on: Callable[[Device, Numbers], bool]) -> Callable[[Snapshot, Numbers], Subjects]:
+    return lambda snapshot, than: (f"gpu {device.gpu}" for device in snapshot.devices if is_on(device, than))
 
 
-def _pool_is_high(server: Server) -> bool:
-    return any(pool.used_ratio is not None and pool.used_ratio >= POOL_RATIO for pool in server.pools)
+def _pool_exhausts(server: Server, than: Numbers) -> bool:
+    levels = server.risk.levels if server.risk is not None else {}
+    known = [levels[reason] for reason in ("pool_exhaustion", "preemption_storm") if reason in levels]
+    is_read = any(pool.used_ratio is not None for pool in server.pools)
+    return is_read and any(LEVELS.index(level) >= than["pool_risk_level"] for level in known)
 
 
-def _pool_fills(server: Server) -> bool:
-    return any(
-        pool.used_ratio is not None
-        and pool.used_ratio >= TREND_RATIO
-        and pool.capacity_tokens
-        and pool.used_ratio + TREND_SECONDS * (pool.growth_tokens_per_second or 0.0) / pool.capacity_tokens
-        >= TREND_REACHES
+def _pool_is_small(server: Server, than: Numbers) -> bool:
+    longest = server.max_request_tokens
+    return longest is not None and any(
+        pool.capacity_tokens is not None and pool.capacity_tokens < longest
         for pool in server.pools
+        if pool.kind == "full"
     )
 
 
-def _headroom_is_low(device: Device) -> bool:
-    return device.headroom_ratio is not None and device.headroom_ratio < HEADROOM_RATIO
+def _headroom_is_low(device: Device, than: Numbers) -> bool:
+    return device.headroom_ratio is not None and device.headroom_ratio < than["headroom_ratio"]
 
 
-def _is_full(device: Device) -> bool:
-    known = device.free_bytes is not None and device.total_bytes
-    return bool(known) and (device.free_bytes or 0) < FREE_RATIO * (device.total_bytes or 0)
+def _no_room(device: Device, than: Numbers) -> bool:
+    return any(
+        room.peak_bytes is not None
+        and room.room_bytes is not None
+        and room.peak_evidence != "predicted"
+        and room.peak_bytes > room.room_bytes
+        for room in device.transients.values()
+    )
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
-        name="kv_pool_fills",
-        says=f"KV pool above {TREND_RATIO:.0%}, and full within {TREND_SECONDS / 60:.0f} min as it grows",
-        on_for=_servers(_pool_fills),
-    ),
-    Rule(name="kv_pool_high", says=f"KV pool above {POOL_RATIO:.0%}", on_for=_servers(_pool_is_high)),
-    Rule(name="headroom_low", says=f"headroom below {HEADROOM_RATIO:.0%}", on_for=_devices(_headroom_is_low)),
-    Rule(name="device_full", says=f"less than {FREE_RATIO:.0%} of the GPU free", on_for=_devices(_is_full)),
-    Rule(
-        name="unexplained",
-        says="runtime above the budget's high bound",
-        on_for=_devices(lambda device: any(device.unexplained_bytes.values())),
-    ),
-)
+def _left(device: Device) -> float | None:
+    return device.forecast.exhaustion_seconds.likely if device.forecast is not None else None
+
+
+def _creeps(device: Device, than: Numbers) -> bool:
+    left = _left(device)
+    return left is not None and than["device_exhaustion_seconds"] <= left < than["device_creep_seconds"]
+
+
+def _runs_out(device: Device, than: Numbers) -> bool:
+    left = _left(device)
+    return left is not None and left < than["device_exhaustion_seconds"]
+
+
+def _has_guests(device: Device, than: Numbers) -> bool:
+    others = sum(part.bytes for part in device.components if part.component == "other_processes")
+    return others > than["foreign_bytes"] and any(part.server for part in device.components)
+
+
+def _residues(snapshot: Snapshot, than: Numbers) -> Subjects:
+    sleeping = {server.name for server in snapshot.servers if server.state == "sleeping"}
+    held = {
+        part.server
+        for device in snapshot.devices
+        for part in device.components
+        if part.component == "runtime" and part.bytes > than["sleep_residue_bytes"]
+    }
+    yield from sleeping & held
+
+
+def _is_fragmented(server: Server, than: Numbers) -> bool:
+    most = {"allocator": than["fragmentation_allocator_ratio"], "kv_block": than["fragmentation_block_ratio"]}
+    return any(one.likely is not None and one.likely > most[one.kind] for one in server.fragmentation)
+
+
+ALERTS: Mapping[str, Callable[[Snapshot, Numbers], Subjects]] = {
+    "KvPoolExhausting": _servers(_pool_exhausts),
+    "KvPoolBelowMaxModelLen": _servers(_pool_is_small),
+    "HeadroomLow": _devices(_headroom_is_low),
+    "NoTransientRoom": _devices(_no_room),
+    "DeviceCreep": _devices(_creeps),
+    "DeviceExhausting": _devices(_runs_out),
+    "ForeignProcess": _devices(_has_guests),
+    "SleepResidue": _residues,
+    "FragmentationHigh": _servers(_is_fragmented),
+    "DeviceLost": _devices(lambda device, than: device.health is not None and device.health.lost),
+}
+
+
+def shipped_rules() -> tuple[Rule, ...]:
+    """The alerts above, as they are shipped."""
+    patience = {
+        rule["alert"]: float(rule["for"][:-1]) * _SECONDS[rule["for"][-1]]
+        for theme in THEMES
+        for group in rules(theme, Choices())
+        for rule in group["rules"]
+        if "alert" in rule
+    }
+    named = {PREFIX + name: on_for for name, on_for in ALERTS.items()}
+    return tuple(Rule(name=name, patience_seconds=patience[name], on_for=on_for) for name, on_for in named.items())
+
+
+def _risks(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
+    """Levels of the agent's own that are an alarm, with their subjects."""
+    levels = [(f"gpu {one.gpu}", one.risk.levels) for one in snapshot.devices if one.risk is not None]
+    levels += [(one.name, one.risk.levels) for one in snapshot.servers if one.risk is not None]
+    for subject, of in levels:
+        for reason, level in of.items():
+            for reached in LEVELS[ALARMING : LEVELS.index(level) + 1]:
+                yield f"risk {reached}: {reason}", subject
 
 
 class Spell(Struct, kw_only=True):
-    """A time in which a rule was on for a subject; wall clock."""
+    """A time in which a rule was on for a subject; wall clock. ``held_since``: since when its condition held."""
 
     rule: str
     subject: str
+    held_since: float
     since: float
     until: float
 
@@ -85,20 +151,34 @@ class Spell(Struct, kw_only=True):
 class Alarms:
     """When which rule was on, over the ticks of a recording."""
 
-    def __init__(self, rules: tuple[Rule, ...] = RULES, *, most: int = 2000) -> None:
-        self.rules = rules
+    def __init__(self, *, most: int = 2000) -> None:
         self.spells: list[Spell] = []
+        self._rules = shipped_rules()
+        self._numbers = {name: one.value for name, one in thresholds().items()}
+        self._held: dict[tuple[str, str], float] = {}
         self._on: dict[tuple[str, str], Spell] = {}
         self._most = most
 
     def take(self, snapshot: Snapshot) -> None:
         """Take one tick."""
-        now = {(rule.name, subject) for rule in self.rules for subject in rule.on_for(snapshot)}
-        for key in [key for key in self._on if key not in now]:
-            del self._on[key]
-        for key in now:
-            if (spell := self._on.get(key)) is not None:
-                spell.until = snapshot.time
-            elif len(self.spells) < self._most:
-                self._on[key] = Spell(rule=key[0], subject=key[1], since=snapshot.time, until=snapshot.time)
-                self.spells.append(self._on[key])
+        at = snapshot.time
+        now = dict(self._patience(snapshot))
+        self._held = {key: self._held.get(key, at) for key in now}
+        due = [key for key, patience in now.items() if at - self._held[key] >= patience]
+        self._on = {key: self._on.get(key) or self._begin(key, at) for key in due}
+        for spell in self._on.values():
+            spell.until = at
+
+    def _patience(self, snapshot: Snapshot) -> Iterable[tuple[tuple[str, str], float]]:
+        for rule in self._rules:
+            for subject in rule.on_for(snapshot, self._numbers):
+                yield (rule.name, subject), rule.patience_seconds
+        for key in _risks(snapshot):
+            yield key, 0.0
+
+    def _begin(self, key: tuple[str, str], at: float) -> Spell:
+        rule, subject = key
+        spell = Spell(rule=rule, subject=subject, held_since=self._held[key], since=at, until=at)
+        if len(self.spells) < self._most:
+            self.spells.append(spell)
+        return spell

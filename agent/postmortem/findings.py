@@ -215,7 +215,6 @@ class Findings:
         grouped: dict[tuple[str, str], list[Spell]] = {}
         for spell in self._alarms.spells:
             grouped.setdefault((spell.rule, spell.subject), []).append(spell)
-        says = {rule.name: rule.says for rule in self._alarms.rules}
         found = []
         for (rule, subject), spells in grouped.items():
             led = [spell for spell in spells if moment is not None and _led_to(spell, moment)]
@@ -224,11 +223,10 @@ class Findings:
             found.append(
                 AlarmFinding(
                     rule=rule,
-                    says=says[rule],
                     subject=subject,
                     since=spell.since,
                     lead_seconds=lead,
-                    from_start=spell.since <= self._memory.times[0],
+                    from_start=spell.held_since <= self._memory.times[0],
                     spells=len(spells),
                 )
             )
@@ -318,7 +316,7 @@ def _summary(
     led = [one for one in alarms if one.lead_seconds is not None and not one.from_start]
     if led:
         first = led[0]
-        parts.append(f"Earliest alarm: {first.says} ({first.subject}), {first.lead_seconds:.0f} s before.")
+        parts.append(f"Earliest alarm: {first.rule} ({first.subject}), {first.lead_seconds:.0f} s before.")
     elif incident is not None:
         parts.append("No alarm came before it.")
     return " ".join(parts)

@@ -33,7 +33,7 @@ def _body(report: Postmortem, title: str) -> Iterator[str]:
         yield _device(report, device)
     for server in report.servers:
         yield _server(report, server)
-    alarms = [(f"{one.says} ({one.subject})", alarm_text(one), str(one.spells)) for one in report.alarms]
+    alarms = [(f"{one.rule} ({one.subject})", alarm_text(one), str(one.spells)) for one in report.alarms]
     yield _section("Alarms", _table(("alarm", "on", "times"), alarms) if alarms else "<p>None was on at any time.</p>")
     events = [((moment(one.at), event_text(one)), one is report.incident) for one in report.events]
     listed = "".join(_row(cells, "incident" if marked else "") for cells, marked in events)

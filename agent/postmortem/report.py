@@ -70,11 +70,11 @@ class ServerFinding(Struct, frozen=True, kw_only=True):
 class AlarmFinding(Struct, frozen=True, kw_only=True):
     """What a rule would have said. ``lead_seconds``: how long before the incident it came on; None: not before it.
 
-    ``from_start``: it was on when the recording began, so it may have been always.
+    ``rule`` is an alert's name, or ``risk LEVEL: REASON``. ``from_start``: its condition held when the recording began,
+    so it may have been on always.
     """
 
     rule: str
-    says: str
     subject: str
     since: float
     lead_seconds: float | None

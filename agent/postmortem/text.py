@@ -83,7 +83,7 @@ def _lines(report: Postmortem) -> Iterator[str]:
     yield "Alarms"
     for alarm in report.alarms:
         times = f", {alarm.spells} times in all" if alarm.spells > 1 else ""
-        yield printable(f"  {alarm.says} ({alarm.subject}): {alarm_text(alarm)}{times}")
+        yield printable(f"  {alarm.rule} ({alarm.subject}): {alarm_text(alarm)}{times}")
     if not report.alarms:
         yield "  none was on at any time"
     yield ""

@@ -14,7 +14,7 @@ from agent.postmortem.report import Postmortem
 from agent.postmortem.text import as_text
 from tests.agent.postmortem.story import WALL, Story, report_of
 from tests.agent.recorder.flight import Flight
-from tests.agent.test_board import GIB, facts, serving
+from tests.agent.test_board import BLOCKS, GIB, facts, serving
 from tests.browser import chromium
 from tests.real import require
 
@@ -62,24 +62,30 @@ def test_which_component_moved(report: Postmortem) -> None:
 
 
 def test_which_alarm_was_on_before(report: Postmortem) -> None:
-    """Level and trend meet when the pool is at 80 %, and 90 % is reached a minute later."""
+    """The agent's own levels, and the alert that follows them; a storm is told only by what is the incident itself."""
     leads = {one.rule: one.lead_seconds for one in report.alarms}
+    risen = next(one for one in report.events if one.kind == "risk")
 
-    assert leads["kv_pool_high"] == 555 - next(s for s in range(600) if (1000 + 14 * s) / 8191 >= 0.9)
-    assert leads["kv_pool_fills"] == 555 - next(s for s in range(600) if (1000 + 14 * s) / 8191 >= 0.8)
-    assert report.alarms[0].rule == "kv_pool_fills"
-    assert "Earliest alarm: KV pool above 80%" in report.summary
+    assert leads["risk critical: pool_exhaustion"] == WALL + 555 - risen.at
+    assert leads["VramscopeKvPoolExhausting"] == leads["risk at_risk: pool_exhaustion"]
+    assert (leads["VramscopeKvPoolExhausting"] or 0) > (leads["risk critical: pool_exhaustion"] or 0) > 120
+    assert leads["risk critical: preemption_storm"] is None
+    assert "Earliest alarm: VramscopeKvPoolExhausting (chat)" in report.summary
 
 
 def test_an_alarm_of_the_whole_recording_is_no_warning(tmp_path: Path) -> None:
     """It may have been on for days."""
     flight = Flight(tmp_path)
-    pools = (replace(serving(0).pools[0], used_ratio=0.95),)
+    used = int(0.96 * 16 * (BLOCKS - 1))
+    pools = (replace(serving(0).pools[0], used_tokens=used, used_ratio=0.96),)
     flight.lives(40, pools=pools)
     flight.lives(2, pools=pools, started_at=6e8)
     report = report_of(flight.file)
 
-    assert [(one.rule, one.from_start, one.lead_seconds) for one in report.alarms] == [("kv_pool_high", True, 40.0)]
+    assert [(one.rule, one.from_start, one.lead_seconds) for one in report.alarms] == [
+        ("VramscopeKvPoolExhausting", True, 40.0),
+        ("risk at_risk: pool_exhaustion", True, 40.0),
+    ]
     assert report.summary.endswith("No alarm came before it.")
     assert "already when the recording begins, 40 s before" in as_text(report)
 
