@@ -10,6 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from agent.exporter import CONTENT_TYPE
+from agent.web.events import EVENTS_PATH, Events, takes_gzip
 from agent.web.guard import RELOAD_PATH, Guard
 from agent.web.web_file import WebFile
 
@@ -53,6 +54,7 @@ def build_app(
     (everybody without one), and ``reload`` is what ``POST /-/reload`` calls.
     """
     static = _load_static()
+    web = web or WebFile()
 
     async def page(_: Request) -> Response:
         return _bytes(*static["index.html"])
@@ -64,7 +66,7 @@ def build_app(
     async def metrics(request: Request) -> Response:
         if reason := latest.not_healthy():
             return _text(reason, 503)
-        if _takes_gzip(request.headers.get("accept-encoding", "")):
+        if takes_gzip(request.headers.get("accept-encoding", "")):
             return _bytes(latest.metrics_gzip, CONTENT_TYPE, {"content-encoding": "gzip", "vary": "accept-encoding"})
         return _bytes(latest.metrics, CONTENT_TYPE, {"vary": "accept-encoding"})
 
@@ -91,6 +93,7 @@ def build_app(
             Route("/metrics", metrics),
             Route("/api/v1/snapshot", snapshot),
             Route("/api/v1/history", history),
+            Route(EVENTS_PATH, Events(latest, web)),
             Route("/-/ready", ready),
             Route("/-/healthy", healthy),
             *([_reload_route(reload)] if reload else []),
@@ -98,13 +101,7 @@ def build_app(
         exception_handlers={404: _nothing_there},
     )
     app.router.redirect_slashes = False  # it would lead to whatever the request's Host says
-    return Guard(app, host_names=host_names, web=web or WebFile())
-
-
-def _takes_gzip(accepted: str) -> bool:
-    """Whether an ``Accept-Encoding`` names gzip with a weight above 0 (RFC 9110, 12.5.3)."""
-    codings = (one.replace(" ", "").lower().partition(";q=") for one in accepted.split(","))
-    return any(name == "gzip" and (not weight or weight.strip("0.") != "") for name, _, weight in codings)
+    return Guard(app, host_names=host_names, web=web)
 
 
 async def _nothing_there(_: Request, __: Exception) -> Response:

@@ -17,6 +17,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from agent.errors import RunError
+from agent.web.events import EVENTS_PATH
 from agent.web.guard import MAX_HEAD_BYTES
 from agent.web.tls import Tls
 from agent.web.web_file import WebFile
@@ -32,6 +33,8 @@ CLOSING_SECONDS = 2.0
 ACCEPT_RETRY_SECONDS = 1.0
 TICK_SECONDS = 1.0
 BACKLOG = 512
+UNSENT_BYTES = 128 * 1024
+"""That the kernel holds for a client; what it takes more makes the sender wait."""
 SPEAK_TLS = (
     b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\nconnection: close\r\n\r\n"
     b"this port speaks TLS; use https://\n"
@@ -55,6 +58,7 @@ def bind(host: str, port: int) -> socket.socket:
     listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)  # its connections inherit it
         listener.bind(address)
         listener.listen(BACKLOG)
     except OSError as error:
@@ -68,7 +72,7 @@ def bind(host: str, port: int) -> socket.socket:
 class _Protocol(H11Protocol):
     """uvicorn's connection, closed when a client does not complete a request, or take an answer, in time.
 
-    ``since`` is when the client last sent something or was last given a whole answer, in the loop's time.
+    ``since`` is when the client last sent something, or last had taken all that it was given, in the loop's time.
     """
 
     tls: Tls | None = None
@@ -95,6 +99,20 @@ class _Protocol(H11Protocol):
     def is_late(self) -> bool:
         """Whether the client has not taken an answer in time."""
         return self._unsent and self.loop.time() - self.since > SEND_SECONDS
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether it is being sent events, which has no end."""
+        return self.cycle is not None and not self.cycle.response_complete and self.cycle.scope["path"] == EVENTS_PATH
+
+    def look(self) -> None:
+        """Take that the client of a stream keeps up."""
+        if self.is_stream and not self._unsent:
+            self.since = self.loop.time()
+
+    def resume_writing(self) -> None:
+        self.since = self.loop.time()
+        super().resume_writing()
 
     @property
     def _unsent(self) -> bool:
@@ -184,6 +202,7 @@ class HttpServer(uvicorn.Server):
         """End connections to clients that are late, or made under TLS settings that no longer hold; whether to stop."""
         tls = self._web.config.tls
         for connection in self._connections():
+            connection.look()
             if connection.is_late:
                 connection.transport.abort()
             elif connection.tls is not tls and not connection.transport.is_closing():
@@ -197,6 +216,9 @@ class HttpServer(uvicorn.Server):
         for task in self._arriving:
             task.cancel()
         await asyncio.gather(*self._arriving, return_exceptions=True)
+        for connection in self._connections():
+            if connection.is_stream:
+                connection.transport.close()
         await super().shutdown(sockets)
 
     def _connections(self) -> list[_Protocol]:

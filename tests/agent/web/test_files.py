@@ -54,7 +54,7 @@ def test_a_module_is_short_and_used(path: Path) -> None:
 def test_every_name_that_a_script_imports_is_exported() -> None:
     """A module that lacks a name would leave the whole page empty."""
     exported = {
-        path.name: set(re.findall(r"^export (?:const|function|class) (\w+)", path.read_text(), re.MULTILINE))
+        path.name: set(re.findall(r"^export (?:const|(?:async )?function|class) (\w+)", path.read_text(), re.MULTILINE))
         for path in SCRIPTS
     }
     imported = [

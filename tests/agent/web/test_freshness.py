@@ -46,9 +46,9 @@ def test_an_agent_that_stopped_collecting_is_quoted(show: Open) -> None:
     page = show(site)
 
     site.refusal = "no tick for 12 s"
-    text = page.wait_until(f"{BANNER}.includes('503') && {BANNER}")
+    text = page.wait_until(f"{BANNER}.includes('no tick') && {BANNER}")
 
-    assert text.startswith("The agent answered 503: no tick for 12 s, last update ")
+    assert text.startswith("The agent has no current figures: no tick for 12 s, last update ")
 
 
 def test_a_server_that_goes_away_leaves_a_gap(show: Open) -> None:
