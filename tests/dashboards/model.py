@@ -72,7 +72,7 @@ def rest(expression: str) -> set[str]:
     text = SELECTOR.sub(" ", re.sub(r'"[^"{}]*"', lambda text: text[0].replace("(", "").replace(")", ""), expression))
     text = re.sub(r'"[^"]*"', " ", text)
     text = re.sub(r"\b(by|without|on|ignoring|group_left|group_right)\s*\([^)]*\)", " ", text)
-    text = re.sub(r"\[[^\]]*\]|\boffset \w+|\b[\d.]+\b", " ", text)
+    text = re.sub(r"\[[^\]]*\]|\boffset \w+|\$__range_s\b|\b[\d.]+\b", " ", text)
     return set(re.findall(r"[a-zA-Z_:$][\w:]*", text))
 
 
@@ -92,5 +92,5 @@ def unknown(catalogue: Iterable[Any] = CATALOGUE) -> set[str]:
 
 def filled_in(expression: str) -> str:
     """The expression as Grafana sends it when every variable is at "All"."""
-    text = expression.replace("$__rate_interval", "1m").replace("$__range", "1h")
+    text = expression.replace("$__rate_interval", "1m").replace("$__range_s", "3600").replace("$__range", "1h")
     return re.sub(r"\$[a-z_]\w*", ALL_VALUES, text)

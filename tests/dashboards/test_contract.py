@@ -29,7 +29,7 @@ SCOPE = ["datasource", "job", "instance"]
 CHOICES = ["gpu", "model", "server", "engine_job", "engine_instance"]
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 UIDS = {path.stem for path in FILES}
-BUILT_IN = {"__data", "__rate_interval", "__range", "__url_time_range", "__value", "__all"}
+BUILT_IN = {"__data", "__rate_interval", "__range", "__range_s", "__url_time_range", "__value", "__all"}
 
 
 @pytest.fixture(params=FILES, ids=[path.stem for path in FILES])
@@ -191,9 +191,9 @@ def test_what_is_at_risk_stands_at_the_top() -> None:
             for override in table["fieldConfig"]["overrides"]
         }
         assert table["gridPos"]["y"] <= 5
-        assert {"instance", "gpu", "server", "reason", "Value #A", "Value #B"} <= shown.keys()
+        assert {"instance", "gpu", "server", "reason", "^Value( #A)?$", "Value #B"} <= shown.keys()
         assert set(shown["reason"]["mappings"][0]["options"]) == set(REASONS)
-        assert table["options"]["sortBy"][0] == {"displayName": shown["Value #A"]["displayName"], "desc": True}
+        assert table["options"]["sortBy"][0] == {"displayName": shown["^Value( #A)?$"]["displayName"], "desc": True}
         assert shown["Value #B"] == {"displayName": "Time left", "unit": "s"}
 
 

@@ -22,6 +22,7 @@ VALUES = {  # where a query chooses by a label; any other label has one value
     "server": ("chat", ""),
     "bound": ("likely", "early", "low", "high"),
     "kind": ("allocator", "kv_block"),
+    "reason": ("pool_exhaustion", "device_creep"),
     "collector": ("nvml",),
     "state": ("used", "available", "running", "loading", "serving", "sleeping", "down"),
     "le": ("0.1", "+Inf"),
@@ -31,11 +32,12 @@ DRAWN_FROM = {"vramscope_risk_level": (("server", "reason"), ("gpu", "reason"))}
 
 
 def _exposition(value: float) -> str:
-    """Each metric with all of its labels, and the engines' own; all at ``value``, but one source that fails."""
+    """Each metric with all of its labels, and the engines' own, at ``value`` or now; and a source that fails."""
     lines = []
     for metric in CATALOGUE:
         lines.append(f"# TYPE {metric.name} {metric.type}")
-        lines += [f"{metric.name}{labels} {value}" for labels in _labels(metric)]
+        now = time.time() if "timestamp" in metric.name or "start_time" in metric.name else value
+        lines += [f"{metric.name}{labels} {now}" for labels in _labels(metric)]
     for name, labels in ENGINES.items():
         lines += [f"{name}{text} {value}" for text in _texts(tuple(labels - {"job", "instance"}))]
     lines.append('vramscope_collector_success{collector="endpoint",target="chat"} 0')
