@@ -1,6 +1,6 @@
 """What the agent remembers about one server between ticks: its last reading, processes, model, budget and history."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from msgspec import Struct, structs
 
@@ -11,7 +11,7 @@ from agent.memory.forecast import Forecast, PoolForecaster
 from agent.memory.history import PoolHistory
 from agent.memory.model_config import parse_model
 from agent.memory.runtime import Calibration
-from agent.memory.signals import PoolFacts
+from agent.memory.signals import PoolFacts, PoolSignal
 from agent.pool_signals import Key, facts_of, signals_of
 from agent.reported import calibration_of, completed, tokens_of
 from agent.seating import ServerView
@@ -21,6 +21,7 @@ from collectors.readings import (
     HostKills,
     LogReading,
     ModelFiles,
+    PoolKind,
     ProbeReading,
     ProcessTree,
     RankTitle,
@@ -98,11 +99,18 @@ class ServerWatch:
                 at = reading.at if reading.figures_at is None else reading.figures_at
                 self.histories.setdefault(key, PoolHistory()).add(at, pool.used_tokens)
         self.reading = reading
-        for key, signal in signals_of(reading):
-            capacity = None if self._is_shared(key) else signal.capacity_tokens
-            told = structs.replace(signal, at=signal.at * pace, capacity_tokens=capacity)
-            self._forecaster(key).add(told)
+        for key, signal in self.signals():
+            self._forecaster(key).add(structs.replace(signal, at=signal.at * pace))
         return last is None or restarted
+
+    def signals(self) -> Iterator[tuple[Key, PoolSignal]]:
+        """What the newest reading tells the forecasts of its pools."""
+        for key, signal in signals_of(self.reading) if self.reading is not None else ():
+            yield key, structs.replace(signal, capacity_tokens=None) if self._is_shared(key) else signal
+
+    def pool_facts(self, kind: PoolKind) -> PoolFacts:
+        """What does not change while the engine runs, of a pool of this kind."""
+        return facts_of(self.facts.engine, kind, self._known)
 
     def _forget_pools(self) -> None:
         self.histories.clear()
@@ -110,7 +118,7 @@ class ServerWatch:
 
     def _forecaster(self, key: Key) -> PoolForecaster:
         """That of a pool; a new one where what does not change while an engine runs is known otherwise by now."""
-        facts = facts_of(self.facts.engine, key[1], self._known)
+        facts = self.pool_facts(key[1])
         known = self._forecasters.get(key)
         if known is None or known[0] != facts:
             known = self._forecasters[key] = (facts, PoolForecaster(facts))

@@ -1,10 +1,10 @@
-"""Recordings of pools: what was read once a second, as JSON lines.
+"""Recordings of single pools: what was read once a second, as JSON lines.
 
 First line: ``{"schema": "vramscope.signals/1", "name": ..., "facts": {...}}``; then a ``PoolSignal`` a line.
 """
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
@@ -29,21 +29,6 @@ class _Head(Struct, frozen=True, kw_only=True):
     schema: Literal["vramscope.signals/1"] = "vramscope.signals/1"
     name: str
     facts: PoolFacts
-
-
-def read_recordings(folder: Path) -> Iterator[Recording]:
-    """Every recording in a folder, by name.
-
-    Raises:
-        InputError: no folder, no recording in it, or one that can't be read.
-    """
-    if not folder.is_dir():
-        raise InputError(f"{folder}: expected a folder with recordings (*{SUFFIX})")
-    paths = sorted(folder.rglob(f"*{SUFFIX}"))
-    if not paths:
-        raise InputError(f"{folder}: no recording in it; expected files named *{SUFFIX}")
-    for path in paths:
-        yield read_recording(path)
 
 
 def read_recording(path: Path) -> Recording:

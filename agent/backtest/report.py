@@ -26,7 +26,10 @@ HEADS = (
 
 
 class Backtest(Struct, frozen=True, kw_only=True):
-    """What forecasters are worth on some recordings; ``forecast`` is this program's, the others are baselines."""
+    """What forecasters are worth on some recordings; ``forecast`` is this program's, the others are baselines.
+
+    ``problems``: a sentence on each recording of which the end can't be read.
+    """
 
     schema: Literal["vramscope.backtest/1"] = "vramscope.backtest/1"
     recordings: int
@@ -35,6 +38,7 @@ class Backtest(Struct, frozen=True, kw_only=True):
     hours: float
     scores: dict[str, Score]
     groups: dict[str, Score] = {}  # of this program's forecast, by the part of a recording's name before ":"
+    problems: tuple[str, ...] = ()
 
 
 def backtest(recordings: Iterable[Recording]) -> Backtest:
