@@ -20,6 +20,7 @@ from agent.app import collect_once, replayed_board, serve, serve_replay
 from agent.backtest.command import backtest_command
 from agent.budget_command import budget_command
 from agent.check import check_report
+from agent.dashboards_command import dashboards_command
 from agent.demo import run_demo
 from agent.errors import InputError, RunError
 from agent.plan_command import plan_command
@@ -247,6 +248,7 @@ def postmortem_command(file: Path, as_json: bool, html: Path | None) -> None:
 
 cli.add_command(backtest_command)
 cli.add_command(budget_command)
+cli.add_command(dashboards_command)
 cli.add_command(plan_command)
 cli.add_command(rules_command)
 

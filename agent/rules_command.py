@@ -8,16 +8,12 @@ import click
 from msgspec import json
 
 from agent.errors import InputError
-from agent.memory.units import shown
+from agent.kubernetes_names import like, namespace_name, object_name, parse_labels
 from agent.rule_selector import parse_selector
 from agent.rules import RUNBOOKS, THEMES, Choices, as_yaml, manifest, parse_threshold, rules, thresholds
 
 _PREFIX = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _URL = re.compile(r"https?://[^\s/{}][^\s{}]*")
-_NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_NAMESPACE = re.compile(r"(?=.{1,63}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?")
-_LABEL_PART = r"[a-zA-Z0-9]([-a-zA-Z0-9_.]{0,61}[a-zA-Z0-9])?"
-_LABEL = re.compile(rf"([a-z0-9][-a-z0-9.]{{0,252}}/)?{_LABEL_PART}=({_LABEL_PART})?")
 T = TypeVar("T")
 
 
@@ -50,17 +46,17 @@ def rules_command(
     choices = Choices(
         thresholds=set_here,
         selector=_one_sentence("--selector", parse_selector, selector),
-        prefix=prefix and _like(_PREFIX, "--prefix", prefix, "letters, digits and _, such as Vramscope"),
-        runbook_base=_like(_URL, "--runbook-base", runbook_base, "a URL such as https://wiki.example/runbooks"),
+        prefix=prefix and like(_PREFIX, "--prefix", prefix, "letters, digits and _, such as Vramscope"),
+        runbook_base=like(_URL, "--runbook-base", runbook_base, "a URL such as https://wiki.example/runbooks"),
     )
     groups = [group for theme in THEMES for group in rules(theme, choices)]
     document: dict[str, object] = {"groups": groups}
     if prometheus_rule is not None:
         document = manifest(
             groups,
-            name=_like(_NAME, "--prometheus-rule", prometheus_rule, "a name of Kubernetes, such as vramscope"),
-            namespace=namespace and _like(_NAMESPACE, "--namespace", namespace, "a name such as monitoring"),
-            labels=dict(_like(_LABEL, "--label", text, "KEY=VALUE").split("=", 1) for text in labels),
+            name=object_name("--prometheus-rule", prometheus_rule),
+            namespace=namespace_name(namespace),
+            labels=parse_labels(labels),
         )
     elif namespace is not None or labels:
         raise InputError("--namespace and --label belong to a PrometheusRule; give --prometheus-rule NAME too")
@@ -71,12 +67,6 @@ def rules_command(
         values = {name: set_here.get(name, one.value) for name, one in thresholds().items()}
         document = {"schema": "vramscope.rules/1", "thresholds": values, **document}
     click.echo(json.encode(document))
-
-
-def _like(pattern: re.Pattern[str], option: str, text: str, expected: str) -> str:
-    if not pattern.fullmatch(text):
-        raise InputError(f"{option}: expected {expected}, got {shown(text)}")
-    return text
 
 
 def _one_sentence(option: str, parse: Callable[[str], T], text: str) -> T:

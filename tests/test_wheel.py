@@ -65,6 +65,10 @@ def test_the_wheel_carries_dashboards_and_alerts(installed: Path) -> None:
     assert {"kv_pool.yml", "device_memory.yml"} <= set(names)
     written = subprocess.run([installed / "vramscope", "rules"], capture_output=True, text=True, check=True)
     assert "alert: VramscopeHeadroomLow" in written.stdout
+    listed = subprocess.run(
+        [installed / "vramscope", "dashboards", "--list"], capture_output=True, text=True, check=True
+    )
+    assert "vramscope-node" in listed.stdout
 
 
 def test_the_wheel_is_typed_and_brings_no_strangers(installed: Path) -> None:
