@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 DEADLINE_SECONDS = 40.0
 GONE_AFTER_SCRAPES = 3
 VALUES = {  # where a query chooses by a label; any other label has one value
-    "component": ("weights", "runtime", "free"),
+    "component": ("weights", "runtime", "context", "free"),
     "server": ("chat", ""),
     "bound": ("likely", "early", "low", "high"),
     "kind": ("allocator", "kv_block"),
