@@ -52,7 +52,10 @@ def test_components_have_the_colours_of_the_page(dashboard: str, panel: dict[str
     assert len(PAGE) > 15
     for name, colour in PAGE.items():
         assert (_colour(panel, name), _colour(panel, f"{name} chat")) == (colour, colour), name
-    assert str(_colour(panel, "free")).startswith("rgba(")
+    free = panel["fieldConfig"]["overrides"]
+    assert {"id": "custom.fillOpacity", "value": 8} in next(
+        one["properties"] for one in free if one["matcher"]["options"] == "^free\\b.*"
+    )
 
 
 def test_pools_have_the_colours_of_their_components() -> None:
