@@ -32,7 +32,7 @@ AT_RISK_USED = 0.94
 LIMITED_SECONDS = 30.0
 CALM_5MIN = 0.1
 WATCH_USED = 0.9
-HOLDING = Holding(seconds=300.0, calm_seconds=110.0)
+HOLDING = Holding(seconds=300.0, calm_seconds=110.0, lingering_seconds=120.0)
 
 Cause = Literal["shortage", "full", "admitted_demand", "growth", "arrivals", "none"]
 

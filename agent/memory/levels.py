@@ -13,10 +13,12 @@ class Holding(Struct, frozen=True, kw_only=True):
     """How long a level stays after the last look that asked for it.
 
     ``seconds``: while looks are only a little better; ``calm_seconds``: while they are calm, which counts sooner.
+    ``lingering_seconds``: how much longer while looks still ask for more than ok, for it is likely to be back at once.
     """
 
     seconds: float
     calm_seconds: float
+    lingering_seconds: float = 0.0
 
 
 class Levels:
@@ -41,10 +43,11 @@ class Levels:
             self._uneasy_at = at
         if asked >= current:
             self.level = wanted
-        elif self._is_over(at, since=self._asked_at[self.level]):
+        elif self._is_over(at, since=self._asked_at[self.level], lingers=asked > 0):
             self.level = LEVELS[current - 1]
         return self.level
 
-    def _is_over(self, at: float, *, since: float) -> bool:
+    def _is_over(self, at: float, *, since: float, lingers: bool) -> bool:
         calm_since = max(since, self._uneasy_at)
-        return at - since >= self._holding.seconds or at - calm_since >= self._holding.calm_seconds
+        longest = self._holding.seconds + (self._holding.lingering_seconds if lingers else 0.0)
+        return at - since >= longest or at - calm_since >= self._holding.calm_seconds

@@ -63,3 +63,22 @@ def test_it_is_never_below_what_is_asked_for_and_falls_by_single_steps(asked: li
     assert all(LEVELS.index(level) >= LEVELS.index(want) for level, want in zip(found, asked, strict=True))
     steps = [LEVELS.index(b) - LEVELS.index(a) for a, b in itertools.pairwise(found)]
     assert all(step >= -1 for step in steps)
+
+
+def test_a_level_lingers_while_looks_ask_for_the_one_below() -> None:
+    """Not yet ok: an alarm that ends then is back within the minute."""
+    levels = Levels(Holding(seconds=180.0, calm_seconds=60.0, lingering_seconds=120.0))
+    levels.look(0.0, "at_risk", calm=False)
+
+    assert levels.look(180.0, "watch", calm=False) == "at_risk"
+    assert levels.look(299.0, "watch", calm=False) == "at_risk"
+    assert levels.look(300.0, "watch", calm=False) == "watch"
+
+
+def test_a_level_does_not_linger_once_looks_ask_for_ok() -> None:
+    """What asks for nothing is over after the usual time."""
+    levels = Levels(Holding(seconds=180.0, calm_seconds=60.0, lingering_seconds=120.0))
+    levels.look(0.0, "at_risk", calm=False)
+
+    assert levels.look(179.0, "watch", calm=False) == "at_risk"
+    assert levels.look(181.0, "ok", calm=False) == "watch"
