@@ -24,7 +24,7 @@ from tests.dashboards.model import (
 )
 
 PANEL_TYPES = {"bargauge", "gauge", "heatmap", "row", "stat", "state-timeline", "table", "text", "timeseries"}
-UNITS = {"bytes", "cps", "dateTimeFromNow", "percentunit", "s", "short"}
+UNITS = {"bytes", "cps", "dateTimeFromNow", "percentunit", "s", "short", "string"}
 SCOPE = ["datasource", "job", "instance"]
 CHOICES = ["gpu", "model", "server", "engine_job", "engine_instance"]
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
@@ -171,6 +171,28 @@ def test_figures_show_now_or_nothing(document: dict[str, Any]) -> None:
     for panel in panels(document):
         now = panel["type"] in WITHOUT_TIME_AXIS
         assert all(target.get("instant", False) is now for target in panel["targets"]), panel["title"]
+
+
+def test_rows_of_a_table_meet(document: dict[str, Any]) -> None:
+    """Several queries make one row where their labels agree, so the names of their series are taken out before."""
+    for panel in panels(document):
+        if panel["type"] == "table" and len(panel["targets"]) > 1:
+            first, second = panel["transformations"][:2]
+            assert first == {"id": "filterFieldsByName", "options": {"exclude": {"names": ["Time", "__name__"]}}}
+            assert second["id"] == "merge", panel["title"]
+
+
+def test_numbers_that_are_names_have_no_unit(document: dict[str, Any]) -> None:
+    """GPU 0 is no 0 B: Grafana gives the unit of a table to every text that reads as a number, but where it is told."""
+    for panel in panels(document):
+        if panel["type"] == "table":
+            unit = panel["fieldConfig"]["defaults"]["unit"]
+            told = {
+                override["matcher"]["options"]
+                for override in panel["fieldConfig"]["overrides"]
+                if {"id": "unit", "value": "string"} in override["properties"]
+            }
+            assert unit == "string" or {"gpu", "replica"} <= told, panel["title"]
 
 
 def test_legends_keep_their_braces(document: dict[str, Any]) -> None:
