@@ -133,13 +133,19 @@ class ExhaustionSeconds(Struct, frozen=True, kw_only=True):
 
 
 class Chains(Struct, frozen=True, kw_only=True):
-    """Tokens of running sequences; ``few`` of them hold ``few_ratio`` of what all hold, where lengths are told."""
+    """Tokens of running sequences; ``few`` of them hold ``few_ratio`` of what all hold, where lengths are told.
+
+    ``long_ratio``: at least so much of what running requests have added to the pool is in ones that are longer than
+    ``short_tokens``, within which nine in ten that ended had stayed; where the engine tells both.
+    """
 
     mean_tokens: float
     growth_tokens_per_second: float  # of one of them
     longest_tokens: int | None = None
     few: int | None = None
     few_ratio: float | None = None
+    short_tokens: int | None = None
+    long_ratio: float | None = None
 
 
 class PoolForecast(Struct, frozen=True, kw_only=True):

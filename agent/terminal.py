@@ -15,6 +15,7 @@ from agent.snapshot import Collector, Device, Fragmentation, Log, Pool, Rank, Se
 from agent.sources import explained
 
 GIB = 2**30
+MOSTLY_LONG = 0.5
 
 
 def print_snapshot(snapshot: Snapshot, *, explain: bool, console: Console | None = None) -> None:
@@ -163,6 +164,17 @@ def _filling(server: Server) -> Iterator[str]:
         if pool.forecast is not None and pool.forecast.exhaustion_seconds.likely is not None:
             which = f"pool {pool.kind} {pool.replica}" if len(server.pools) > 1 else "pool"
             yield f"{which} {_left(pool)}"
+        yield from _long(pool)
+
+
+def _long(pool: Pool) -> Iterator[str]:
+    """How much of its growth short requests do not explain, where that is most of it."""
+    chains = pool.forecast.chains if pool.forecast is not None else None
+    if chains is not None and chains.long_ratio is not None and chains.long_ratio >= MOSTLY_LONG:
+        yield (
+            f"at least {chains.long_ratio:.0%} of what running requests have added is in ones longer than "
+            f"{chains.short_tokens:,} tokens; nine in ten that ended were shorter"
+        )
 
 
 def _left(pool: Pool) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 MOST_LONGEST = 3
 
@@ -12,6 +13,9 @@ class Chains(Struct, frozen=True, kw_only=True):
 
     ``longest`` and what follows are known where the engine tells lengths: ``few`` sequences together hold ``few_ratio``
     of what all hold.
+
+    ``long_ratio``: at least so much of what running requests have added to the pool is in ones that are longer than
+    ``short_tokens``, within which nine in ten that ended had stayed. None where the engine does not tell.
     """
 
     mean_tokens: float
@@ -19,6 +23,15 @@ class Chains(Struct, frozen=True, kw_only=True):
     longest_tokens: int | None = None
     few: int | None = None
     few_ratio: float | None = None
+    short_tokens: int | None = None
+    long_ratio: float | None = None
+
+
+def with_long(chains: Chains, *, age: float, short: float | None) -> Chains:
+    """With the share that short requests can't hold: R of them hold at most R x short of R x age generated tokens."""
+    if short is None or age <= 0:
+        return chains
+    return replace(chains, short_tokens=round(short), long_ratio=max(0.0, 1 - short / age))
 
 
 def chains_of(*, mean: float, growth: float, lengths: Sequence[int] | None) -> Chains:

@@ -10,7 +10,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from agent.memory.chains import Chains, chains_of
+from agent.memory.chains import Chains, chains_of, with_long
 from agent.memory.demand import Demand
 from agent.memory.exhaustion import Outcome
 from agent.memory.levels import Holding, Level, Levels
@@ -206,4 +206,5 @@ def _chains(known: Evidence | None, last: PoolSignal) -> Chains | None:
     if known is None or known.running is None:
         return None
     running = known.running
-    return chains_of(mean=running.held, growth=running.speed * running.growth_share, lengths=last.lengths)
+    found = chains_of(mean=running.held, growth=running.speed * running.growth_share, lengths=last.lengths)
+    return with_long(found, age=running.age, short=running.short) if running.age_is_known else found

@@ -13,6 +13,8 @@ HALF_LIFE_SECONDS = 1800.0
 EDGES: tuple[float, ...] = tuple(16.0 * 2 ** (n / 2) for n in range(27))  # 16 to 131072 tokens
 _LOGS = tuple(math.log(edge) for edge in EDGES)
 PRIOR_TOKENS = 300.0
+SHORT_SHARE = 0.9
+LEAST_ENDED = 20.0
 
 
 def _prior(tokens: float) -> float:
@@ -50,6 +52,18 @@ class Lengths:
     def mean(self) -> float:
         """Mean tokens of those that ended, with one of 300 that is always there."""
         return (self.tokens + PRIOR_TOKENS) / (self.ended + 1.0)
+
+    @property
+    def short(self) -> float | None:
+        """Tokens that nine in ten of those that ended stayed within; None of fewer than twenty, or beyond all edges."""
+        if self.ended < LEAST_ENDED:
+            return None
+        so_far = 0.0
+        for edge, count in zip(EDGES, self._ended, strict=False):
+            so_far += count
+            if so_far >= SHORT_SHARE * self.ended:
+                return edge
+        return None
 
     def survival(self, *, running: float, age: float) -> "Survival":
         """The curve, given that so many run at this mean age."""

@@ -43,6 +43,8 @@ export function poolLeft({ forecast }) {
       && `Chance that it is full within 5 minutes: ${percent(forecast.probability_5min)}, within 2: ${
         percent(forecast.probability_2min)}.`,
     chains && `A running request holds ${count(chains.mean_tokens)} tokens in the mean.`,
+    chains?.long_ratio >= 0.5 && `At least ${percent(chains.long_ratio)} of what running requests have added is in ones `
+      + `longer than ${count(chains.short_tokens)} tokens, as nine in ten that ended were not.`,
     chains?.few && `${count(chains.few)} of them hold ${percent(chains.few_ratio)} of the pool's use.`,
     forecast.queue_at_limit && "Requests wait for the limit of running ones, not for room.");
   const shown = forecast.exhausted ? "full" : `full in ${duration(likely)}`;

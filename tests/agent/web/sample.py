@@ -255,7 +255,15 @@ def _filling() -> PoolForecast:
         queue_at_limit=False,
         max_sequences=256,
         shortages_per_minute=0.0,
-        chains=Chains(mean_tokens=3_400.0, growth_tokens_per_second=30.0, longest_tokens=90_000, few=2, few_ratio=0.61),
+        chains=Chains(
+            mean_tokens=3_400.0,
+            growth_tokens_per_second=30.0,
+            longest_tokens=90_000,
+            few=2,
+            few_ratio=0.61,
+            short_tokens=1_024,
+            long_ratio=0.7,
+        ),
         age_seconds=0.0,
     )
 
