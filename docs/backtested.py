@@ -21,19 +21,19 @@ def scores() -> Iterator[str]:
     found = result()
     yield f"{found.recordings} recordings, {found.hours:.0f} h, {found.events} events; in brackets 95 % intervals."
     yield ""
-    yield from _table(HEADS, rows(found))
+    yield from table(HEADS, rows(found))
 
 
 def bounds() -> Iterator[str]:
     """What was to be reached, and what was."""
     ours = result().scores[OURS]
-    yield from _table(("bound", "reached", ""), (_bound(*one, ours) for one in BOUNDS))
+    yield from table(("bound", "reached", ""), (_bound(*one, ours) for one in BOUNDS))
 
 
 def families() -> Iterator[str]:
     """A row for each family of episodes."""
     heads = ("family", "events", "recall", "alarms", "precision", "with near misses", "alarm without event, s/h")
-    yield from _table(heads, (_family(name, one) for name, one in result().groups.items()))
+    yield from table(heads, (_family(name, one) for name, one in result().groups.items()))
 
 
 def reliability() -> Iterator[str]:
@@ -43,7 +43,7 @@ def reliability() -> Iterator[str]:
     lines = (
         (f"{one.horizon_seconds} s", f"{a:.3f}", f"{b:.3f}", str(n)) for one in found for a, b, n in one.reliability
     )
-    yield from _table(heads, lines)
+    yield from table(heads, lines)
 
 
 Get = Callable[[Score], float | None]
@@ -83,7 +83,8 @@ def _family(name: str, one: Score) -> tuple[str, ...]:
     )
 
 
-def _table(heads: tuple[str, ...], lines: Iterator[tuple[str, ...]]) -> Iterator[str]:
+def table(heads: tuple[str, ...], lines: Iterator[tuple[str, ...]]) -> Iterator[str]:
+    """A table of Markdown, line by line."""
     yield f"| {' | '.join(heads)} |"
     yield f"|{'---|' * len(heads)}"
     for line in lines:
@@ -94,7 +95,7 @@ def kinds() -> Iterator[str]:
     """Recall by what could be known of an event."""
     ours = result().scores[OURS]
     lines = ((kind, str(one.of), of(one)) for kind, one in ours.recall_by_kind.items())
-    yield from _table(("kind of event", "events", "recall"), lines)
+    yield from table(("kind of event", "events", "recall"), lines)
 
 
 TABLES = {"bounds": bounds, "scores": scores, "kinds": kinds, "families": families, "reliability": reliability}

@@ -20,7 +20,7 @@ from agent.metrics import CATALOGUE
 from agent.rules import THEMES
 from collectors.registry import ENGINES, Engine
 from collectors.support import TOLD
-from docs import accuracy, backtested, life_chart, rule_pages
+from docs import accuracy, backtested, device_stories, life_chart, rule_pages
 
 FOLDER = Path(__file__).parent
 
@@ -89,6 +89,11 @@ def forecast_page() -> str:
     return _filled("forecast.md", "docs/backtest.json", backtested.TABLES)
 
 
+def architecture_page() -> str:
+    """The page of the architecture, likewise."""
+    return _filled("architecture.md", "docs/devices.json", device_stories.TABLES)
+
+
 def _filled(page: str, source: str, tables: Mapping[str, Callable[[], Iterable[str]]]) -> str:
     text = (FOLDER / page).read_text(encoding="utf-8")
     for name, table in tables.items():
@@ -130,6 +135,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "runbooks/README.md": rule_pages.runbooks,
     **{f"../alerts/{theme}.yml": partial(rule_pages.rules_file, theme) for theme in THEMES},
     "forecast.md": forecast_page,
+    "architecture.md": architecture_page,
 }
 
 
