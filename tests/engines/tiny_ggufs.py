@@ -45,14 +45,14 @@ class TinyGguf(Struct, frozen=True, kw_only=True):
         return path
 
 
-def llama(layers: int = 4) -> TinyGguf:
+def llama(layers: int = 4, context: int = _CONTEXT) -> TinyGguf:
     """Grouped-query attention: 2 KV heads x 32 in each layer."""
     config = {"model_type": "llama", "num_hidden_layers": layers, "head_dim": _HEAD_DIM}
     return TinyGguf(
         architecture="llama",
-        metadata=_attention(layers),
+        metadata=_attention(layers) | {"context_length": context},
         tensors=_decoder(layers, _heads()),
-        config=_COMMON | config,
+        config=_COMMON | config | {"max_position_embeddings": context},
     )
 
 

@@ -215,8 +215,8 @@ class Completes(Protocol):
 class Load:
     """Completions, each to its full length, begun a second apart; leaving waits for all and fails if one failed.
 
-    Without ``until_left`` each client asks once, else again and again until the block is left. As they are by default
-    they outgrow the small pool.
+    Without ``until_left`` each client asks once, else again and again until the block is left, also after an answer
+    that was cut or refused. As they are by default they outgrow the small pool.
     """
 
     def __init__(
@@ -253,8 +253,14 @@ class Load:
         time.sleep(float(number))
         prompt = f"{number} " * 32  # 64 bytes = 64 tokens; all different, so that no prefix is shared
         while True:
-            tokens = self._server.complete(prompt, max_tokens=self._max_tokens)
-            if self._last_round.is_set() or tokens != self._max_tokens:
+            try:
+                tokens = self._server.complete(prompt, max_tokens=self._max_tokens)
+            except httpx.HTTPStatusError:
+                if self._last_round.is_set():
+                    raise
+                time.sleep(1.0)
+                continue
+            if self._last_round.is_set():
                 return tokens
 
 

@@ -41,8 +41,11 @@ class WatchedLlamaCpp:
     bytes_per_token: ClassVar[int] = 4 * 2 * 2 * 32 * 2  # layers x (K and V) x heads x width x 2 bytes
     pool_bytes: ClassVar[int] = CELLS * bytes_per_token
 
-    def __init__(self, python: Path, folder: Path) -> None:
-        self.model = llama().write(folder / "tiny-llama-cpp.gguf")
+    def __init__(
+        self, python: Path, folder: Path, *, cells: int = CELLS, slots: int = SLOTS, verbosity: int = 5
+    ) -> None:
+        self.model = llama(context=2 * cells).write(folder / "tiny-llama-cpp.gguf")
+        self._sizes = ("-c", cells, "-np", slots, "-lv", verbosity)
         self.log = folder / "llama_cpp.log"
         self._packages = next((python.parent.parent / "lib").glob("python3*/site-packages"))
         self._port = free_port()
@@ -53,22 +56,7 @@ class WatchedLlamaCpp:
 
     def __enter__(self) -> Self:
         """Under its program's name and flags: the log has every token, and no thread waits for another."""
-        words = (
-            "-m",
-            self.model,
-            "--port",
-            self._port,
-            "-c",
-            CELLS,
-            "-np",
-            SLOTS,
-            "-kvu",
-            "--metrics",
-            "-lv",
-            5,
-            "-t",
-            1,
-        )
+        words = ("-m", self.model, "--port", self._port, "-kvu", "--metrics", "-t", 1, *self._sizes)
         with self.log.open("wb") as output:
             self._process = subprocess.Popen(
                 ["llama-server", str(_SCRIPT), *map(str, words)],
@@ -89,6 +77,11 @@ class WatchedLlamaCpp:
         self._process.wait()
         self._pool.shutdown()
         self._client.close()
+
+    @property
+    def pid(self) -> int:
+        """Of the one process."""
+        return self._process.pid
 
     @contextmanager
     def at(self, point: str) -> Iterator[None]:

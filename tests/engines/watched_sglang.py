@@ -4,7 +4,7 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -42,13 +42,20 @@ class WatchedSglang:
     bytes_per_token: ClassVar[int] = 2 * 2 * 2 * 32 * 2  # layers x (K and V) x heads x width x 2 bytes
     pool_bytes: ClassVar[int] = (SLOTS + 1) * bytes_per_token  # one slot is the engine's own
 
-    def __init__(self, python: Path, folder: Path, *, variables: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        python: Path,
+        folder: Path,
+        *,
+        variables: Mapping[str, str] | None = None,
+        arguments: Sequence[str] = (),
+    ) -> None:
         self.model = make_llama(folder / "tiny-sglang").path
         self.log = folder / "sglang.log"
         port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         start = ("-m", "sglang.launch_server", "--model-path", str(self.model), "--port", str(port))
-        self._command = [str(python), *start, *_FLAGS]
+        self._command = [str(python), *start, *_FLAGS, *arguments]
         self._variables = dict(variables or {})
         self._load = ExitStack()
 
@@ -75,6 +82,16 @@ class WatchedSglang:
     def pid(self) -> int:
         """Of the process that listens."""
         return self._process.pid
+
+    @property
+    def scheduler(self) -> psutil.Process:
+        """It holds the memory."""
+        (found,) = (
+            process
+            for process in psutil.Process(self._process.pid).children(recursive=True)
+            if "scheduler" in " ".join(process.cmdline())
+        )
+        return found
 
     def complete(self, prompt: str, *, max_tokens: int) -> int:
         """One answer that does not end by itself. (Told to ignore its end, it would not be admitted beside others.)"""
@@ -167,11 +184,6 @@ class WatchedSglang:
     @contextmanager
     def _held(self, wanted: Callable[[Figures], bool]) -> Iterator[None]:
         """The scheduler stands still after a batch of which the log has the tokens, and the gauges are of the same."""
-        (scheduler,) = (
-            process
-            for process in psutil.Process(self._process.pid).children(recursive=True)
-            if "scheduler" in " ".join(process.cmdline())
-        )
 
         def is_wanted(page: Scrape) -> bool:
             said = self.of_pages({"/metrics": page.text})
@@ -179,7 +191,7 @@ class WatchedSglang:
             has_batch = logged.used_tokens is not None or not said.running
             return wanted(said) and has_batch and not disagreements(said, logged, logged)
 
-        with standing_still([scheduler], lambda: Scrape(self._pages()["/metrics"]), is_wanted, seconds=_SECONDS):
+        with standing_still([self.scheduler], lambda: Scrape(self._pages()["/metrics"]), is_wanted, seconds=_SECONDS):
             yield
 
 
