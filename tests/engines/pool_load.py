@@ -43,16 +43,18 @@ class Story(Struct, frozen=True, kw_only=True):
     """``before`` seconds of short requests, pressure beside more of them, and ``calm`` seconds of short requests.
 
     The pressure ends when all of it is answered, or ``aftermath`` seconds after the first shortage, when its clients
-    give up. Short requests come ``arrivals`` a second; the median of their answers is ``answer``, lognormal.
+    give up. Short requests come from ``clients`` that think for ``pause`` seconds on average after each answer, so that
+    a slower server is asked less; the median of their answers is ``answer``, lognormal.
     """
 
     name: str
     seed: int
     pressure: Pressure
-    before: float = 150.0
+    before: float = 120.0
     aftermath: float = 20.0
-    calm: float = 60.0
-    arrivals: float = 0.27
+    calm: float = 45.0
+    clients: int = 6
+    pause: float = 4.0
     prompt: tuple[float, float] = (0.01, 0.06)
     answer: float = 0.03
     spread: float = 0.5
@@ -69,7 +71,7 @@ async def play(server: Asked, story: Story, say: Callable[[str], None]) -> None:
     """Play the whole story; what becomes of each request is counted and said."""
     async with httpx.AsyncClient(base_url=server.url, timeout=REQUEST_SECONDS, trust_env=False) as client:
         load = _Load(server, story, client)
-        company = asyncio.create_task(load.company())
+        company = [asyncio.create_task(load.company()) for _ in range(story.clients)]
         try:
             await asyncio.sleep(story.before)
             say(f"{story.name}: pressure")
@@ -77,7 +79,7 @@ async def play(server: Asked, story: Story, say: Callable[[str], None]) -> None:
             say(f"{story.name}: calm, {server.shortages()} shortages")
             await asyncio.sleep(story.calm)
         finally:
-            company.cancel()
+            await load.end(company)
             await load.give_up()
         say(f"{story.name}: {dict(load.ended)}")
 
@@ -92,12 +94,12 @@ class _Load:
         self._begun: set[asyncio.Task[None]] = set()
 
     async def company(self) -> None:
-        """Short requests until it is cancelled."""
+        """Short requests, one behind another, until it is cancelled."""
         story = self._story
         while True:
-            await asyncio.sleep(self._random.expovariate(story.arrivals))
+            await asyncio.sleep(self._random.expovariate(1 / story.pause))
             prompt = self._random.uniform(*story.prompt)
-            self._begin("short", prompt, self._random.lognormvariate(0.0, story.spread) * story.answer)
+            await self._begin("short", prompt, self._random.lognormvariate(0.0, story.spread) * story.answer)
 
     async def press(self) -> None:
         """The pressure, to its end."""
@@ -112,13 +114,14 @@ class _Load:
             await asyncio.sleep(min(LOOK_SECONDS, wanted.gap_seconds))
             if short_at == float("inf") and await asyncio.to_thread(self._server.shortages) > before:
                 short_at = time.monotonic()
-        await self._end(tasks)
+        await self.end(tasks)
 
     async def give_up(self) -> None:
         """Let nobody wait for an answer any more."""
-        await self._end(list(self._begun))
+        await self.end(list(self._begun))
 
-    async def _end(self, tasks: list[asyncio.Task[None]]) -> None:
+    async def end(self, tasks: list[asyncio.Task[None]]) -> None:
+        """Clients that give up."""
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -2,7 +2,8 @@
 
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
@@ -15,6 +16,8 @@ from tests.engines.vllm_server import VllmServer
 from tests.engines.watched_llama_cpp import WatchedLlamaCpp
 from tests.engines.watched_sglang import WatchedSglang
 
+_PACE_SECONDS, _MOST_CREDIT_SECONDS = 0.02, 0.1
+
 
 class Filled(Protocol):
     """A context manager; ``tokens`` is the pool's size, ``holders`` are the processes that hold memory."""
@@ -23,6 +26,7 @@ class Filled(Protocol):
     url: str
     model: Path
     log: Path
+    arguments: dict[str, int | bool]
 
     @property
     def tokens(self) -> int: ...
@@ -39,7 +43,7 @@ class Filled(Protocol):
 
 
 class FilledVllm:
-    """Preempts. A step of its own takes some 10 ms; it goes a quarter of the time."""
+    """Preempts. It gets a third of a core."""
 
     engine: ClassVar[str] = "vllm"
     tokens = 512 * 32
@@ -47,17 +51,16 @@ class FilledVllm:
     def __init__(self, command: Path, folder: Path) -> None:
         self.model = make_llama(folder / "tiny-llama").path
         self.log = folder / "server.log"
-        pool = ("--num-gpu-blocks-override", str(1 + self.tokens // 32), "--block-size", "32")
-        limits = ("--max-model-len", "8192", "--max-num-seqs", "32")  # the last one given counts
-        self._server = VllmServer(
-            command=command, model=self.model, name="tiny-llama", log=self.log, arguments=(*pool, *limits)
-        )
+        pool: dict[str, int | bool] = {"num-gpu-blocks-override": 1 + self.tokens // 32, "block-size": 32}
+        self.arguments = {**pool, "max-model-len": 8192, "max-num-seqs": 32}
+        flags = _flags(self.arguments)  # the last one given counts
+        self._server = VllmServer(command=command, model=self.model, name="tiny-llama", log=self.log, arguments=flags)
         self.url = self._server.url
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
         self._stack.enter_context(self._server)
-        self._stack.enter_context(slowed(self.holders(), going=0.02, standing=0.06))
+        self._stack.enter_context(slowed(self.holders(), cores=0.35))
         return self
 
     def __exit__(self, *raised: Any) -> None:
@@ -75,27 +78,21 @@ class FilledVllm:
 
 
 class FilledSglang:
-    """Retracts. It goes a quarter of the time; with kernels replaced it is slow as it is, so its pool is smaller."""
+    """Retracts. It gets a third of a core; with kernels replaced it is slow as it is, so its pool is smaller."""
 
     engine: ClassVar[str] = "sglang"
     tokens = 8192
 
     def __init__(self, python: Path, folder: Path) -> None:
-        limits = (
-            "--max-total-tokens",
-            str(self.tokens),
-            "--context-length",
-            str(self.tokens),
-            "--max-running-requests",
-            "32",
-        )
-        self._server = WatchedSglang(python, folder, arguments=limits)
+        sizes: dict[str, int | bool] = {"max-total-tokens": self.tokens, "context-length": self.tokens}
+        self.arguments = {**sizes, "max-running-requests": 32}
+        self._server = WatchedSglang(python, folder, arguments=_flags(self.arguments))
         self.model, self.log, self.url = self._server.model, self._server.log, self._server.url
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
         self._stack.enter_context(self._server)
-        self._stack.enter_context(slowed(self.holders(), going=0.02, standing=0.06))
+        self._stack.enter_context(slowed(self.holders(), cores=0.35))
         return self
 
     def __exit__(self, *raised: Any) -> None:
@@ -113,19 +110,20 @@ class FilledSglang:
 
 
 class FilledLlamaCpp:
-    """Fails all that run. It goes a quarter of the time; while it stands still it does not answer the agent either."""
+    """Fails all that run. It gets a quarter of a core; while it stands still it does not answer the agent either."""
 
     engine: ClassVar[str] = "llama_cpp"
     tokens = 16384
 
     def __init__(self, python: Path, folder: Path) -> None:
+        self.arguments: dict[str, int | bool] = {"ctx-size": self.tokens, "parallel": 24, "kv-unified": True}
         self._server = WatchedLlamaCpp(python, folder, cells=self.tokens, slots=24, verbosity=4)
         self.model, self.log, self.url = self._server.model, self._server.log, self._server.url
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
         self._stack.enter_context(self._server)
-        self._stack.enter_context(slowed(self.holders(), going=0.03, standing=0.09))
+        self._stack.enter_context(slowed(self.holders(), cores=0.25))
         return self
 
     def __exit__(self, *raised: Any) -> None:
@@ -141,16 +139,23 @@ class FilledLlamaCpp:
         return len(re.findall("send_error: .*Context size has been exceeded", log_of(self.log)))
 
 
+def _flags(arguments: Mapping[str, int | bool]) -> tuple[str, ...]:
+    return tuple(word for name, value in arguments.items() for word in (f"--{name}", str(value)))
+
+
 @contextmanager
-def slowed(pids: Sequence[int], *, going: float, standing: float) -> Iterator[None]:
-    """Processes that stand still for a part of each moment, as a smaller machine would compute less."""
+def slowed(pids: Sequence[int], *, cores: float) -> Iterator[None]:
+    """Processes that together get no more than a part of a core: they stand still when they had it."""
     processes, over = [psutil.Process(pid) for pid in pids], threading.Event()
 
     def pace() -> None:
-        while not over.wait(going):
-            _each(processes, lambda one: one.suspend())
-            over.wait(standing)
-            _each(processes, lambda one: one.resume())
+        credit, last, used = 0.0, time.monotonic(), _cpu_seconds(processes)
+        while not over.wait(_PACE_SECONDS):
+            now, spent = time.monotonic(), _cpu_seconds(processes)
+            credit = min(_MOST_CREDIT_SECONDS, credit + cores * (now - last) - (spent - used))
+            last, used = now, spent
+            _let_go(processes, credit >= 0)
+        _let_go(processes, True)
 
     pacer = threading.Thread(target=pace)
     pacer.start()
@@ -161,7 +166,16 @@ def slowed(pids: Sequence[int], *, going: float, standing: float) -> Iterator[No
         pacer.join()
 
 
-def _each(processes: Sequence[psutil.Process], do: Callable[[psutil.Process], None]) -> None:
+def _cpu_seconds(processes: Sequence[psutil.Process]) -> float:
+    total = 0.0
     for process in processes:
         with suppress(psutil.NoSuchProcess):
-            do(process)
+            times = process.cpu_times()
+            total += times.user + times.system
+    return total
+
+
+def _let_go(processes: Sequence[psutil.Process], goes: bool) -> None:
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.resume() if goes else process.suspend()

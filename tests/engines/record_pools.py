@@ -57,10 +57,11 @@ def watching(server: Filled, folder: Path) -> Iterator[Program]:
     held = [GpuProcess(index=0, pid=pid, used_bytes=GIB) for pid in server.holders()]
     device = replace(H100, allocated_bytes=GIB * len(held))
     write_state(state, NodeState(devices=(device,), gpu_processes=tuple(held)))
-    entry = {"url": server.url, "engine": server.engine, "name": NAME, "model": str(server.model)}
+    files = {"model": str(server.model), "log": str(server.log)}
+    entry = {"url": server.url, "engine": server.engine, "name": NAME, "arguments": server.arguments, **files}
     config = folder / "vramscope.yml"
     settings = {"discovery": False, "state_directory": str(folder / "state"), "servers": [entry]}
-    config.write_text(json.dumps({**settings, "servers": [{**entry, "log": str(server.log)}]}))
+    config.write_text(json.dumps(settings))
     start = ("run", "--config", str(config), "--listen", "127.0.0.1:0")
     with running(*start, environment=environment(library, state)) as program:
         program.until(lambda: program.snapshot()["servers"][0]["pools"], seconds=READ_SECONDS)
@@ -124,19 +125,22 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def record_engine(engine: str, stories: Sequence[Story], target: Path, workplace: Path) -> None:
-    """All stories, on one server after another: each begins with a fresh one."""
+    """All stories on one server, each beside an agent of its own."""
     cache, virtual = install_vllm.environment_directory().parent, Path(sys.executable).parent.parent
     names = {str(cache): "/opt/engines", str(virtual): "/opt/vramscope/.venv", str(PROJECT): "/opt/vramscope"}
-    for story in stories:
-        place = workplace / f"{engine}-{story.name}"
-        place.mkdir()
-        with make(engine, place) as server:
-            bundle = record(server, story, place / "agent", lambda line: print(time.strftime("%X"), engine, line, flush=True))
-        folder = target / f"{engine}-{VERSIONS[engine]}"
-        folder.mkdir(parents=True, exist_ok=True)
-        content = rewritten(bundle, {str(place): "/srv/node", **names})
-        (folder / f"{story.name}.vramscope").write_bytes(content)
-        print(engine, story.name, f"{len(content)} bytes", flush=True)
+    place, folder = workplace / engine, target / f"{engine}-{VERSIONS[engine]}"
+    place.mkdir()
+    folder.mkdir(parents=True, exist_ok=True)
+    with make(engine, place) as server:
+        for story in stories:
+            bundle = record(server, story, place / story.name, lambda line: _say(f"{engine} {line}"))
+            content = rewritten(bundle, {str(place): "/srv/node", **names})
+            (folder / f"{story.name}.vramscope").write_bytes(content)
+            _say(f"{engine} {story.name}: {len(content)} bytes")
+
+
+def _say(line: str) -> None:
+    print(time.strftime("%X"), line, flush=True)
 
 
 def main(arguments: Sequence[str]) -> int:

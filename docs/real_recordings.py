@@ -1,0 +1,83 @@
+"""Table of recorded real servers in docs/forecast.md: what each forecaster said before their pools ran out, or did not."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from agent.backtest.episodes import Episode, episodes_of
+from agent.backtest.forecasters import FORECASTERS, Look, looks
+from agent.backtest.recordings import Recording
+from agent.backtest.report import Backtest, backtest, of
+from agent.backtest.score import LEAST_LEAD, alarms_of
+from agent.memory.exhaustion import exhaustion_of
+from agent.pool_signals import facts_of, signals_of
+from agent.recorder.chunks import RecordingFile
+from agent.recorder.records import Server, Servers, Start
+
+FOLDER = Path(__file__).parents[1] / "tests" / "fixtures" / "recordings"
+SHOWN = ("forecast", "use >= 90 %", "predict_linear 5 min")
+
+
+def recordings() -> Iterator[Recording]:
+    """Those of real servers, by engine and story."""
+    for path in sorted(FOLDER.glob("*/*.vramscope")):
+        yield read(path)
+
+
+def read(path: Path) -> Recording:
+    """The one pool of a recording with one server."""
+    records = list(RecordingFile(path).records())
+    starts = [state for one in records if isinstance(one, Start) for state in one.state]
+    (server,) = {
+        one.facts.name: one for state in starts if isinstance(state, Servers) for one in state.changed
+    }.values()
+    readings = [one.reading for one in records if isinstance(one, Server) and one.reading is not None]
+    signals = [signal for reading in readings for (_, kind), signal in signals_of(reading) if kind == "full"]
+    facts = facts_of(server.facts.engine, "full", server.facts.given)
+    return Recording(name=f"{path.parent.name}: {path.stem}", facts=facts, signals=signals)
+
+
+def table() -> Iterator[str]:
+    """A row for each episode: when its event came, and how long before it each forecaster's alarm."""
+    heads = ("engine", "story", "watched, s", "event after, s", "rise from 60 %, s", *SHOWN)
+    yield f"| {' | '.join(heads)} |"
+    yield f"|{'---|' * len(heads)}"
+    for one in recordings():
+        live = exhaustion_of(one.facts.engine, one.facts.kind).live_gauges
+        seen = {name: looks(FORECASTERS[name](one.facts), one.signals) for name in SHOWN}
+        for episode in episodes_of(one.signals, live_gauges=live):
+            yield f"| {' | '.join(_row(one, episode, seen))} |"
+
+
+def total() -> Backtest:
+    """All of them scored in one run."""
+    return backtest(recordings())
+
+
+def _row(one: Recording, episode: Episode, seen: dict[str, list[Look]]) -> Iterator[str]:
+    engine, _, story = one.name.partition(": ")
+    begin = one.signals[0].at
+    yield from (engine, story, f"{episode.begin - begin:.0f}-{episode.end - begin:.0f}")
+    yield from (f"{episode.end - begin:.0f}", f"{episode.rise_seconds:.0f}") if episode.event else ("-", "-")
+    yield from (_said(episode, seen[name]) for name in SHOWN)
+
+
+def _said(episode: Episode, seen: Sequence[Look]) -> str:
+    alarms = alarms_of(seen, episode.begin, episode.end)
+    if not episode.event:
+        return "quiet" if not alarms else f"alarm for {sum(off - on for on, off in alarms):.0f} s"
+    on = [on for on, off in alarms if off >= episode.end - LEAST_LEAD and on <= episode.end - LEAST_LEAD]
+    return f"{episode.end - on[-1]:.0f} s before" if on else "none in time"
+
+
+def scores() -> Iterator[str]:
+    found = total()
+    yield f"{found.recordings} recordings, {found.events} events."
+    yield ""
+    yield "| forecaster | recall | precision with near misses | alarm without event, s |"
+    yield "|---|---|---|---|"
+    for name, one in found.scores.items():
+        wrong = one.false_seconds_per_hour * found.hours
+        yield f"| {name} | {of(one.recall)} | {of(one.precision_near)} | {wrong:.0f} |"
+
+
+TABLES = {"stories": table, "scores": scores}
