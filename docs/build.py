@@ -20,7 +20,7 @@ from agent.metrics import CATALOGUE
 from agent.rules import THEMES
 from collectors.registry import ENGINES, Engine
 from collectors.support import TOLD
-from docs import accuracy, backtested, device_stories, life_chart, rule_pages
+from docs import accuracy, backtested, device_stories, life_chart, real_recordings, rule_pages
 
 FOLDER = Path(__file__).parent
 
@@ -86,7 +86,8 @@ def budget_page() -> str:
 
 def forecast_page() -> str:
     """The forecast's page, likewise."""
-    return _filled("forecast.md", "docs/backtest.json", backtested.TABLES)
+    text = _filled("forecast.md", "docs/backtest.json", backtested.TABLES)
+    return _filled("forecast.md", "tests/fixtures/recordings", real_recordings.TABLES, text)
 
 
 def architecture_page() -> str:
@@ -94,8 +95,8 @@ def architecture_page() -> str:
     return _filled("architecture.md", "docs/devices.json", device_stories.TABLES)
 
 
-def _filled(page: str, source: str, tables: Mapping[str, Callable[[], Iterable[str]]]) -> str:
-    text = (FOLDER / page).read_text(encoding="utf-8")
+def _filled(page: str, source: str, tables: Mapping[str, Callable[[], Iterable[str]]], text: str = "") -> str:
+    text = text or (FOLDER / page).read_text(encoding="utf-8")
     for name, table in tables.items():
         begin = f"<!-- made by `make docs` from {source}: {name} -->\n"
         before, mark, rest = text.partition(begin)

@@ -1,4 +1,4 @@
-"""Table of recorded real servers in docs/forecast.md: what each forecaster said before their pools ran out, or did not."""
+"""Tables of recorded real servers in docs/forecast.md: what each forecaster said before their pools ran out."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -78,14 +78,17 @@ class FilledVllm:
 
 
 class FilledSglang:
-    """Retracts. It gets a third of a core; with kernels replaced it is slow as it is, so its pool is smaller."""
+    """Retracts. It gets a third of a core; with kernels replaced it is slow as it is, so its pool is small.
+
+    Its gauges are renewed every other step: as often as those of a server that makes its usual 40 in a second.
+    """
 
     engine: ClassVar[str] = "sglang"
-    tokens = 8192
+    tokens = 2048
 
     def __init__(self, python: Path, folder: Path) -> None:
         sizes: dict[str, int | bool] = {"max-total-tokens": self.tokens, "context-length": self.tokens}
-        self.arguments = {**sizes, "max-running-requests": 32}
+        self.arguments = {**sizes, "max-running-requests": 32, "decode-log-interval": 2}
         self._server = WatchedSglang(python, folder, arguments=_flags(self.arguments))
         self.model, self.log, self.url = self._server.model, self._server.log, self._server.url
         self._stack = ExitStack()
@@ -113,7 +116,7 @@ class FilledLlamaCpp:
     """Fails all that run. It gets a quarter of a core; while it stands still it does not answer the agent either."""
 
     engine: ClassVar[str] = "llama_cpp"
-    tokens = 16384
+    tokens = 4096
 
     def __init__(self, python: Path, folder: Path) -> None:
         self.arguments: dict[str, int | bool] = {"ctx-size": self.tokens, "parallel": 24, "kv-unified": True}
