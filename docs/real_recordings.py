@@ -1,39 +1,36 @@
 """Tables of recorded real servers in docs/forecast.md: what each forecaster said before their pools ran out."""
 
+import functools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from msgspec.structs import replace
+
+from agent.app import replayed_board
+from agent.backtest.bundles import read_bundle
 from agent.backtest.episodes import Episode, episodes_of
 from agent.backtest.forecasters import FORECASTERS, Look, looks
 from agent.backtest.recordings import Recording
-from agent.backtest.report import Backtest, backtest, of
+from agent.backtest.report import backtest, of
 from agent.backtest.score import LEAST_LEAD, alarms_of
 from agent.memory.exhaustion import exhaustion_of
-from agent.pool_signals import facts_of, signals_of
-from agent.recorder.chunks import RecordingFile
-from agent.recorder.records import Server, Servers, Start
+from agent.recorder.player import Player
 
 FOLDER = Path(__file__).parents[1] / "tests" / "fixtures" / "recordings"
 SHOWN = ("forecast", "use >= 90 %", "predict_linear 5 min")
 
 
-def recordings() -> Iterator[Recording]:
-    """Those of real servers, by engine and story."""
-    for path in sorted(FOLDER.glob("*/*.vramscope")):
-        yield read(path)
+@functools.cache
+def recordings() -> tuple[Recording, ...]:
+    """Those of real servers, each with one pool, by engine and story."""
+    paths = sorted(FOLDER.glob("*/*.vramscope"))
+    return tuple(replace(read(path), name=f"{path.parent.name}: {path.stem}") for path in paths)
 
 
 def read(path: Path) -> Recording:
-    """The one pool of a recording with one server."""
-    records = list(RecordingFile(path).records())
-    starts = [state for one in records if isinstance(one, Start) for state in one.state]
-    (server,) = {
-        one.facts.name: one for state in starts if isinstance(state, Servers) for one in state.changed
-    }.values()
-    readings = [one.reading for one in records if isinstance(one, Server) and one.reading is not None]
-    signals = [signal for reading in readings for (_, kind), signal in signals_of(reading) if kind == "full"]
-    facts = facts_of(server.facts.engine, "full", server.facts.given)
-    return Recording(name=f"{path.parent.name}: {path.stem}", facts=facts, signals=signals)
+    """The one pool of a recording with one server, as the backtest reads it."""
+    (pool,) = read_bundle(Player(path, replayed_board))
+    return pool
 
 
 def table() -> Iterator[str]:
@@ -46,11 +43,6 @@ def table() -> Iterator[str]:
         seen = {name: looks(FORECASTERS[name](one.facts), one.signals) for name in SHOWN}
         for episode in episodes_of(one.signals, live_gauges=live):
             yield f"| {' | '.join(_row(one, episode, seen))} |"
-
-
-def total() -> Backtest:
-    """All of them scored in one run."""
-    return backtest(recordings())
 
 
 def _row(one: Recording, episode: Episode, seen: dict[str, list[Look]]) -> Iterator[str]:
@@ -70,7 +62,8 @@ def _said(episode: Episode, seen: Sequence[Look]) -> str:
 
 
 def scores() -> Iterator[str]:
-    found = total()
+    """All of them scored in one run."""
+    found = backtest(recordings())
     yield f"{found.recordings} recordings, {found.events} events."
     yield ""
     yield "| forecaster | recall | precision with near misses | alarm without event, s |"

@@ -141,4 +141,7 @@ class _Load:
         except asyncio.CancelledError:
             self.ended[f"{kind} given up"] += 1
             raise
+        except httpx.TransportError as error:
+            self.ended[f"{kind} {type(error).__name__}"] += 1
+            return
         self.ended[f"{kind} {answer.status_code}"] += 1

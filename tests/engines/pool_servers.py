@@ -116,7 +116,7 @@ class FilledLlamaCpp:
     """Fails all that run. It gets a quarter of a core; while it stands still it does not answer the agent either."""
 
     engine: ClassVar[str] = "llama_cpp"
-    tokens = 4096
+    tokens = 8192
 
     def __init__(self, python: Path, folder: Path) -> None:
         self.arguments: dict[str, int | bool] = {"ctx-size": self.tokens, "parallel": 24, "kv-unified": True}

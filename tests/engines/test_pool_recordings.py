@@ -1,6 +1,5 @@
 """Real servers whose pools ran out, or nearly, recorded by the agent: replayed and looked into."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,12 +9,10 @@ from agent.app import replayed_board
 from agent.backtest.episodes import episodes_of
 from agent.memory.exhaustion import exhaustion_of
 from agent.memory.signals import PoolSignal
-from agent.pool_signals import signals_of
 from agent.postmortem.findings import Findings
 from agent.postmortem.report import Postmortem
-from agent.recorder.chunks import RecordingFile
 from agent.recorder.player import Player
-from agent.recorder.records import Server
+from docs.real_recordings import read
 from tests.engines.pool_load import STORIES
 from tests.engines.record_pools import NAME, VERSIONS, texts
 
@@ -49,13 +46,7 @@ def played(request: pytest.FixtureRequest) -> Played:
             if device.components
         ]
     report = findings.report(file=path.name, kept_for=None, problem=player.file.problem)
-    return Played(path=path, report=report, sums=sums, engine=engine, signals=list(_signals(path)))
-
-
-def _signals(path: Path) -> Iterator[PoolSignal]:
-    for record in RecordingFile(path).records():
-        if isinstance(record, Server) and record.reading is not None:
-            yield from (signal for _, signal in signals_of(record.reading))
+    return Played(path=path, report=report, sums=sums, engine=engine, signals=read(path).signals)
 
 
 def _counted_at(signals: list[PoolSignal]) -> float | None:
