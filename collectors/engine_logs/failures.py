@@ -103,6 +103,5 @@ FAILURES: tuple[FailureShape, ...] = (
     ),
     _failure("kv_pool_full", "Prefill out of memory. Try to lower your batch size"),
     _failure("kv_pool_full", "Decode out of memory. Try to lower your batch size"),
-    _failure("kv_pool_full", "failed to find free space in the KV cache"),
     _failure("kv_pool_full", "Context size has been exceeded"),
 )

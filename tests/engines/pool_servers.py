@@ -88,8 +88,9 @@ class FilledSglang:
 
     def __init__(self, python: Path, folder: Path) -> None:
         sizes: dict[str, int | bool] = {"max-total-tokens": self.tokens, "context-length": self.tokens}
-        self.arguments = {**sizes, "max-running-requests": 32, "decode-log-interval": 2}
-        self._server = WatchedSglang(python, folder, arguments=_flags(self.arguments))
+        self.arguments = {**sizes, "max-running-requests": 32}
+        flags = _flags({**self.arguments, "decode-log-interval": 2})
+        self._server = WatchedSglang(python, folder, arguments=flags)
         self.model, self.log, self.url = self._server.model, self._server.log, self._server.url
         self._stack = ExitStack()
 

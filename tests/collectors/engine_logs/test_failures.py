@@ -121,7 +121,7 @@ LINES: dict[str, tuple[str, str, dict[str, int]]] = {
         {"retracted_count": 3},
     ),
     "llama.cpp pool": (
-        "srv  update_slots: failed to find free space in the KV cache, retrying with smaller batch size, n_batch = 256",
+        "6.19.708.567 E srv    send_error: task id = 4021, error: Context size has been exceeded.",
         "kv_pool_full",
         {},
     ),
@@ -160,6 +160,18 @@ def test_each_retraction_counts() -> None:
     line = LINES["SGLang pool"][0]
 
     assert read(SGLANG, line, line, line).failures == {"kv_pool_full": 3}
+
+
+def test_room_that_is_made_of_kept_prefixes_is_no_failure() -> None:
+    """llama.cpp b11549 writes these whenever a slot's kept prefix gives way to a request; nothing has failed."""
+    lines = (
+        "0.44.616.089 W decode: failed to find a memory slot for batch of size 6",
+        "0.44.616.140 W srv  try_clear_id: purging slot 14 with 546 tokens",
+        "0.44.616.339 W srv        decode: failed to find free space in the KV cache, retrying with smaller batch size,"
+        " off = 0, n_batch = 2048, ret = 1",
+    )
+
+    assert read(LLAMA_CPP, *lines).failures == {}
 
 
 def test_a_restart_forgets_sizes_but_not_failures() -> None:
