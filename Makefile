@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: demo test lint bench backtest test-engines fuzz soak docs dashboards build clean
+.PHONY: demo test lint bench backtest test-engines fuzz soak docs dashboards screenshots build clean
 
 demo: $(VENV)/.run
 	$(BIN)/vramscope demo
@@ -39,6 +39,9 @@ docs: $(VENV)/.dev
 
 dashboards: $(VENV)/.dev
 	$(BIN)/python -m dashboards.build
+
+screenshots: $(VENV)/.dev
+	$(BIN)/python -m docs.screenshots
 
 build: $(VENV)/.dev
 	$(BIN)/python -m build --wheel --outdir dist

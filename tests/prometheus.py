@@ -22,6 +22,11 @@ class Prometheus:
     def __init__(self, client: httpx.Client) -> None:
         self._client = client
 
+    @property
+    def base(self) -> str:
+        """Its address, without a slash at the end."""
+        return str(self._client.base_url).rstrip("/")
+
     def get(self, path: str, **parameters: str) -> Any:
         """The ``data`` of an answer of the HTTP API; an answer that is no success fails the test."""
         document = self._client.get(f"/api/v1/{path}", params=parameters).json()
