@@ -340,6 +340,7 @@ class Board:
             reload=self._reload,
             web_config_current=self._web_problem() is None,
             simulated=self._simulated,
+            pace=self._pace,
             recorder=self._recorder,
             recording=self._recording,
         )

@@ -1,10 +1,12 @@
 // The node page: draws each snapshot as it comes, and says so when none does.
 
-import { History } from "./chart.js";
+import { changes } from "./coming.js";
 import { h, update } from "./dom.js";
 import { onFold } from "./folds.js";
 import { duration } from "./format.js";
+import { History } from "./history.js";
 import { AgentFault, follow, get, UNREACHABLE } from "./live.js";
+import { onRoute } from "./route.js";
 import { refreshTip } from "./tip.js";
 import { main, status, title } from "./view.js";
 
@@ -27,7 +29,9 @@ async function take(fresh) {
     if (changedAt === null || performance.now() - changedAt > STALE_MS) history.load(await get("api/v1/history"));
     history.extend(fresh);
     if (fresh.time !== drawn?.time) changedAt = performance.now();
+    const risen = drawn && changes(drawn, fresh);
     draw(fresh);
+    if (risen) setText(document.getElementById("said"), risen);
     hear(null);
   } catch (error) {
     hear(error);
@@ -81,5 +85,6 @@ function setText(element, text) {
 
 setInterval(() => document.hidden || showFreshness(), LOOK_MS);
 onFold(() => draw(drawn));
+onRoute(() => drawn && draw(drawn));
 document.addEventListener("visibilitychange", () => drawn && showTitle());
 follow({ take, hear });

@@ -29,6 +29,16 @@ export function riskTag({ risk }) {
     `${level}: ${REASONS[risk.reason] ?? risk.reason}`);
 }
 
+/** Seconds until the first of a server's pools is full, 0 where one is; null where that is not foreseen. */
+export const poolSoonest = ({ pools }) => soonest(pools.map(({ forecast }) => forecast));
+
+export const deviceSoonest = ({ forecast }) => soonest([forecast]);
+
+function soonest(forecasts) {
+  const known = forecasts.map((one) => (one?.exhausted ? 0 : one?.exhaustion_seconds.likely ?? null));
+  return known.filter((seconds) => seconds !== null).sort((a, b) => a - b)[0] ?? null;
+}
+
 /** How long until a pool is full, beside its growth; nothing where that is not foreseen. */
 export function poolLeft({ forecast }) {
   if (!forecast) return null;

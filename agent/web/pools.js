@@ -12,28 +12,44 @@ const STATES = ["used", "reserved", "cached", "free", "available"];
 const STEPS = 20; // pools within 5 % of each other keep their places, so that the list stands still
 
 /** All pools of a server: one drawn out, several as rows that open. */
-export function pools(server, history) {
+export function pools(server, view) {
   if (!server.pools.length) return null;
-  if (server.pools.length === 1) return single(server, server.pools[0], history);
+  if (server.pools.length === 1) return single(server, server.pools[0], view);
   return h("section", { class: "kv" },
     h("h3", {}, `${server.pools.length} KV pools`, h("small", {}, "the fullest first")),
-    h("div", { class: "list" }, byFullness(server.pools).map((pool) => row(server, pool, history))));
+    h("div", { class: "list" }, byFullness(server.pools).map((pool) => row(server, pool, view))));
 }
 
-function single(server, pool, history) {
+function single(server, pool, view) {
   return h("section", { class: "kv", ...data(pool) },
-    h("h3", {}, nameOf(server, pool), ratio(server, pool), h("small", {}, "used"),
-      h("span", { class: "growth" }, growth(pool)), poolLeft(pool)),
-    poolBar(pool), detail(server, pool, history));
+    poolHead(server, pool), poolBar(pool), tokens(pool), chart(server.name, pool, view));
 }
 
-function row(server, pool, history) {
+/** The heading of one pool: how full, how it grows, how long it lasts. */
+export function poolHead(server, pool) {
+  return h("h3", {}, nameOf(server, pool), ratio(server, pool), h("small", {}, "used"),
+    h("span", { class: "growth" }, growth(pool)), poolLeft(pool));
+}
+
+/** All pools of a server on one scale, each with its tokens by what holds them. */
+export function poolMap(server) {
+  const most = Math.max(...server.pools.map((pool) => pool.capacity_tokens ?? 0));
+  return h("ul", { class: "poolmap" }, server.pools.map((pool) => h("li", {
+    "data-key": `${pool.replica} ${pool.kind}`, ...data(pool),
+  },
+    h("span", { class: "name" }, nameOf(server, pool)), poolBar(pool, most),
+    ratio(server, pool), h("p", { class: "tokens" }, h("span", { class: "key" }, growth(pool)), poolLeft(pool)),
+    tokens(pool))));
+}
+
+function row(server, pool, view) {
   const summary = [
     h("span", { class: "name" }, nameOf(server, pool)), poolBar(pool), h("b", {}, percent(pool.used_ratio)),
     h("small", { class: "growth" }, growth(pool)),
   ];
   const body = () => [
-    h("p", { class: "tokens" }, ratio(server, pool), " used, ", load(server, pool), " ", poolLeft(pool)), detail(server, pool, history),
+    h("p", { class: "tokens" }, ratio(server, pool), " used, ", load(server, pool), " ", poolLeft(pool)),
+    tokens(pool), chart(server.name, pool, view),
   ];
   return fold(`pool ${JSON.stringify([server.name, pool.replica, pool.kind])}`, summary, body,
     { class: "pool", ...data(pool) });
@@ -52,7 +68,8 @@ export function thinPools(server) {
   ];
 }
 
-function byFullness(all) {
+/** The fullest first. */
+export function byFullness(all) {
   const step = (pool) => Math.floor((pool.used_ratio ?? -1) * STEPS);
   return [...all].sort((a, b) => step(b) - step(a));
 }
@@ -61,7 +78,8 @@ function data(pool) {
   return { "data-pool": pool.kind, "data-replica": pool.replica, "data-ratio": pool.used_ratio };
 }
 
-function nameOf(server, pool) {
+/** What a pool is called among those of its server. */
+export function nameOf(server, pool) {
   const several = (field) => new Set(server.pools.map((other) => other[field])).size > 1;
   return [
     server.pools.length === 1 && "KV pool", several("replica") && `replica ${pool.replica}`,
@@ -90,17 +108,14 @@ function load(server, pool) {
   return `${count(requests?.running)} running, ${count(requests?.waiting)} waiting`;
 }
 
-function detail(server, pool, history) {
-  const tokens = statesOf(pool).map((state) => h("span", { class: "key" },
-    h("i", { class: "swatch", "data-component": `kv_${state}` }), `${state} ${count(tokensOf(pool, state))}`));
-  return [
-    h("p", { class: "tokens" }, tokens, h("span", { class: "key" }, `of ${count(pool.capacity_tokens)} tokens`)),
-    chart(history.of(server.name, pool), pool.capacity_tokens),
-  ];
+function tokens(pool) {
+  return h("p", { class: "tokens" }, statesOf(pool).map((state) => h("span", { class: "key" },
+    h("i", { class: "swatch", "data-component": `kv_${state}` }), `${state} ${count(tokensOf(pool, state))}`)),
+  h("span", { class: "key" }, `of ${count(pool.capacity_tokens)} tokens`));
 }
 
-/** Tokens by state against the capacity; where the engine gives only a ratio, that. */
-function poolBar(pool) {
+/** Tokens by state against the capacity; where the engine gives only a ratio, that. `most`: the capacity of a whole bar. */
+function poolBar(pool, most = null) {
   const capacity = pool.capacity_tokens;
   const states = statesOf(pool);
   const part = (state, share) => h("div", {
@@ -110,7 +125,8 @@ function poolBar(pool) {
     ? states.map((state) => part(state, tokensOf(pool, state) / capacity))
     : pool.used_ratio !== null && part("used", pool.used_ratio);
   const description = `${percent(pool.used_ratio)} used`;
-  return h("div", { class: "bar", "data-row": "pool", role: "img", "aria-label": description }, parts);
+  return h("div", { class: "bar", "data-row": "pool", role: "img", "aria-label": description,
+    width: most && capacity && width(capacity, most) }, parts);
 }
 
 function statesOf(pool) {

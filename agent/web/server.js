@@ -3,13 +3,13 @@
 import { beside } from "./beside.js";
 import { h } from "./dom.js";
 import { known, lines } from "./evidence.js";
-import { fold } from "./folds.js";
 import { count, duration, gib, gpuName, UNKNOWN } from "./format.js";
 import { fragmentation } from "./inside.js";
 import { notes, prose } from "./notes.js";
 import { origin } from "./origin.js";
 import { riskTag } from "./outlook.js";
 import { pools, thinPools } from "./pools.js";
+import { addressOf, serverLink } from "./route.js";
 import { why } from "./tip.js";
 import { upgrade } from "./upgrade.js";
 
@@ -30,23 +30,25 @@ export function serverCard(server, view) {
   return h("article", {
     class: "card", "data-key": server.name, "data-server-card": server.name, "data-stale": stale(server),
   },
-    h("h2", {}, server.name, tag(server), riskTag(server)), serverBody(server, view));
+    h("h2", {}, serverLink(server.name), tag(server), riskTag(server)),
+    serverBody(server, view, pools(server, view)));
 }
 
-/** The row of a server in a list; it opens to the content of its card. */
+/** The row of a server in a list; it leads to the server's view. */
 export function serverRow(server, view) {
   const { running, waiting } = server.requests;
-  return fold(`server ${server.name}`, [
+  return h("a", {
+    class: "server", href: addressOf(server.name), "data-key": server.name, "data-server-card": server.name,
+    "data-stale": stale(server),
+  },
     h("span", { class: "name" }, server.name, " ", riskTag(server)), tag(server),
     h("small", { class: "requests" }, running === null ? "" : `${count(running)} running, ${count(waiting)} waiting`),
     thinPools(server),
-    wrong(server, view).map((text) => h("span", { class: "wrong" }, prose(text))),
-  ], () => serverBody(server, view), {
-    class: "server", "data-server-card": server.name, "data-stale": stale(server),
-  });
+    wrong(server, view).map((text) => h("span", { class: "wrong" }, prose(text))));
 }
 
-function serverBody(server, view) {
+/** What is known of a server; `kv` is what it shows of its pools. */
+export function serverBody(server, view, kv = null) {
   const gpus = [...new Set(server.ranks.map((rank) => rank.gpu))];
   return [
     h("dl", { class: "facts" },
@@ -58,7 +60,7 @@ function serverBody(server, view) {
     stateNote(server, view),
     wrong(server, view).map((text) => h("p", { class: "call" }, prose(text))),
     ["serving", "sleeping"].includes(server.state) && load(server),
-    pools(server, view.history),
+    kv,
     fragmentation(server),
     beside(server),
     upgrade(server),
@@ -67,11 +69,13 @@ function serverBody(server, view) {
   ];
 }
 
-function tag(server) {
+/** The state of a server. */
+export function tag(server) {
   return h("span", { class: "tag", "data-state": server.state }, server.state);
 }
 
-function stale(server) {
+/** An attribute that greys what is old, null where it is not. */
+export function stale(server) {
   return server.state !== "down" && server.age_seconds !== null && server.age_seconds > STALE_SECONDS ? "" : null;
 }
 

@@ -1,12 +1,15 @@
 // The whole page of one snapshot. A few GPUs or servers are cards; many are lists whose rows open to the same cards.
 
 import { collectors } from "./collectors.js";
+import { coming } from "./coming.js";
 import { deviceCard } from "./device.js";
 import { h } from "./dom.js";
 import { gpuName, percent, moment } from "./format.js";
 import { gathered, prose } from "./notes.js";
 import { overview } from "./overview.js";
+import { wanted } from "./route.js";
 import { serverCard, serverRow } from "./server.js";
+import { serverView } from "./serverview.js";
 
 const DEVICE_CARDS = 2; // more than so many become a list
 const SERVER_CARDS = 3;
@@ -20,15 +23,19 @@ const NO_SERVER = "No inference server was found among this host's processes, an
 export function main(fresh, history) {
   const gpus = new Map(fresh.devices.map((device) => [device.uuid, gpuName(device.gpu)]));
   const view = {
-    history, devices: fresh.devices, host: fresh.host_memory,
+    history, devices: fresh.devices, host: fresh.host_memory, pace: fresh.pace,
     servers: new Map(fresh.servers.map((server) => [server.name, server])),
     faultsOf: (target) => [...new Set(fresh.collectors
       .filter((one) => one.error && target !== "" && one.target === target).map((one) => one.error))],
   };
+  const name = wanted();
+  if (name !== null) return h("main", { id: "node" }, serverView(name, view));
+  const risky = [...fresh.servers, ...fresh.devices].some(({ risk }) => risk && risk.level !== "ok");
   return h("main", { id: "node" },
-    h("div", { class: "columns" },
-      h("div", { class: "column", id: "devices" }, devices(fresh, view)),
-      h("div", { class: "column", id: "servers" }, servers(fresh, view))),
+    risky && coming(fresh.servers, fresh.devices, { links: true }),
+    h("div", { class: "columns", "data-key": "overview" },
+      h("div", { class: "column", id: "devices", role: "region", "aria-label": "GPUs" }, devices(fresh, view)),
+      h("div", { class: "column", id: "servers", role: "region", "aria-label": "Servers" }, servers(fresh, view))),
     collectors(fresh, (target) => gpus.get(target) ?? target));
 }
 

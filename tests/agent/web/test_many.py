@@ -116,20 +116,20 @@ def test_what_is_open_belongs_to_its_gpu(show: Open) -> None:
 
 
 def test_eight_replicas_show_the_fullest_pool_first(show: Open) -> None:
-    """As thin lines in the row, as a list in the card; one of the list opens to its chart and requests."""
+    """As thin lines in the row, as charts in the view that it leads to; the map there keeps the engine's order."""
     page = show(Site(states.many))
     replicas = "[...document.querySelectorAll('[data-server-card=server-1] {}')].map((one) => one.dataset.replica)"
 
     thin = page.evaluate(replicas.format("[data-row=thin]"))
     fullest = page.evaluate("document.querySelector('[data-server-card=server-1] .fullest').innerText")
-    click(page, "[data-server-card=server-1] > summary")
-    listed = page.evaluate(replicas.format(".pool"))
-    click(page, "[data-server-card=server-1] .pool > summary")
-    page.wait_until("document.querySelector('.pool[open] .chart')")
+    click(page, "a[data-server-card=server-1]")
+    page.wait_until("document.querySelector('[data-server-view=server-1]')")
+    charts = page.evaluate("[...document.querySelectorAll('[data-pool-chart]')].map((one) => one.dataset.poolChart)")
+    mapped = page.evaluate("[...document.querySelectorAll('.poolmap li')].map((one) => one.dataset.replica).join('')")
 
-    assert thin == listed == ["5", "1", "3", "6", "0", "4", "7", "2"]
+    assert thin == charts == ["5", "1", "3", "6", "0", "4", "7", "2"]
     assert fullest.startswith("91.0\u202f% KV, fullest of 8")
-    assert "96 running, 3 waiting" in page.evaluate("document.querySelector('.pool[open]').innerText")
+    assert mapped == "01234567"
 
 
 def test_pools_of_about_the_same_use_keep_their_places(show: Open) -> None:
@@ -179,8 +179,10 @@ def test_instances_of_a_gpu_stand_together(show: Open) -> None:
 
 
 def test_an_update_changes_texts_and_lengths_only(show: Open) -> None:
-    """With sixteen GPUs, eight servers and all of it open, a second adds and removes no element."""
+    """With the charts of eight pools and sixteen GPUs, all of them open, a second adds and removes no element."""
     page = show(Site(states.crowded))
+    page.evaluate("location.hash = '#server/server-3'")
+    page.wait_until("document.querySelector('#view .gpu')")
     open_all(page)
     page.evaluate(
         "window.changes = []; new MutationObserver((seen) => window.changes.push(...seen)).observe("
@@ -244,7 +246,7 @@ def test_everything_is_reached_by_key(show: Open) -> None:
 
     reached = _walk(page)
 
-    rows = page.evaluate("document.querySelectorAll('summary').length")
+    rows = page.evaluate("document.querySelectorAll('summary, a.server').length")
     figures = page.evaluate("document.querySelectorAll('.why').length")
     assert figures > 8
     assert len(reached) == rows + figures + 2  # two links in the footer

@@ -162,7 +162,7 @@ def test_what_comes_stands_beside_its_pool_and_its_gpu(page: Page) -> None:
 def test_a_risk_is_named_with_its_reason(page: Page) -> None:
     """In words, on the card of its server or GPU; what is ok, or has no level, has no tag."""
     found = page.evaluate(
-        "[...document.querySelectorAll('[data-risk]')]"
+        "[...document.querySelectorAll('.card[data-key] [data-risk]')]"
         ".map((tag) => [tag.closest('[data-key]').dataset.key, tag.dataset.reason, tag.innerText])"
     )
 
