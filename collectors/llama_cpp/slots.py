@@ -6,8 +6,9 @@
 
 In a unified cache all slots share the cells that each of them may fill: the capacity is that of one slot. Otherwise
 each has cells of its own. Which of both it is the server does not say: by its flags it is unified where
-``--kv-unified`` is given, or no number of slots. When a unified cache is full, all running requests fail ("Context size
-has been exceeded") and their slots are emptied. Source: ggml-org/llama.cpp ``tools/server/server-context.cpp``, b11549.
+``--kv-unified`` is given, or no number of slots. A slot counts a token before it has a cell for it, so all together
+may count one more each than there are cells. When a unified cache is full, all running requests fail ("Context size has
+been exceeded") and their slots are emptied. Source: ggml-org/llama.cpp ``tools/server/server-context.cpp``, b11549.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,14 +35,18 @@ def pool_of(slots: Sequence[Slot], *, unified: bool | None) -> PoolReading | Non
     if not contexts or len(contexts) != len(slots):
         return None
     used, cached = (_held(slots, is_processing=busy) for busy in (True, False))
-    if len(slots) == 1 or unified is False or (used or 0) + (cached or 0) > max(contexts):
+    is_split = unified is None and (used or 0) + (cached or 0) > max(contexts) + len(slots)
+    if len(slots) == 1 or unified is False or is_split:
         capacity: int | None = sum(contexts)
     else:
         capacity = max(contexts) if unified else None
+    if capacity is not None:
+        used = None if used is None else min(used, capacity)
+        cached = None if cached is None else min(cached, capacity - (used or 0))
     free = max(0, capacity - used - cached) if None not in (capacity, used, cached) else None  # type: ignore[operator]
     return PoolReading(
         replica="0",
-        used_ratio=min(1.0, used / capacity) if capacity and used is not None else None,
+        used_ratio=used / capacity if capacity and used is not None else None,
         capacity_tokens=capacity,
         used_tokens=used,
         cached_tokens=cached,

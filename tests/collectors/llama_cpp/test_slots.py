@@ -68,6 +68,21 @@ def test_one_slot_leaves_no_doubt() -> None:
     assert many.capacity_tokens == 2048
 
 
+def test_a_cache_that_runs_full_keeps_its_size() -> None:
+    """Each slot counts a token before it has a cell: a real b11549 told 8,195 of 8,192 a second before it refused."""
+    busy = tuple(replace(BUSY, n_prompt_tokens=tokens) for tokens in (512, 513))
+    kept = (*busy, replace(IDLE, n_prompt_tokens=5))
+    pools = [pool_of(slots, unified=True) for slots in (busy, kept)]
+
+    assert [pool and (pool.capacity_tokens, pool.used_tokens, pool.used_ratio) for pool in pools] == [
+        (1024, 1024, 1.0)
+    ] * 2
+    assert [pool and (pool.cached_tokens, pool.free_tokens) for pool in pools] == [(0, 0)] * 2
+    unknown = pool_of(busy, unified=None)
+    assert unknown is not None
+    assert unknown.capacity_tokens is None
+
+
 def test_a_busy_slot_that_does_not_tell_leaves_usage_out() -> None:
     """As in builds of 2025: unknown is not 0."""
     pool = pool_of((replace(BUSY, n_prompt_tokens=None), IDLE), unified=True)
