@@ -338,6 +338,14 @@ async def collect_once(
         return agent.board.tick().snapshot
 
 
+@contextlib.asynccontextmanager
+async def watching(settings: Settings) -> AsyncIterator[Board]:
+    """The board of an agent that polls while inside, listens nowhere and writes nothing."""
+    agent = Agent(settings)
+    async with agent.polling():
+        yield agent.board
+
+
 def _recall(board: Board, file: StateFile) -> None:
     """Take what an agent on this host remembers."""
     begun = time.monotonic()

@@ -30,7 +30,7 @@ from agent.postmortem.text import as_text
 from agent.printable import printable
 from agent.recorder.command import keep_recording
 from agent.recorder.player import Player
-from agent.remote import fetch_snapshot
+from agent.remote import LOCAL_AGENT, Agent, agent_options
 from agent.rules_command import rules_command
 from agent.settings import (
     ServerSettings,
@@ -44,10 +44,10 @@ from agent.settings import (
 )
 from agent.snapshot import Snapshot
 from agent.terminal import print_snapshot
+from agent.top.command import top_command
 from collectors.registry import ENGINES
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)
-LOCAL_AGENT = "http://127.0.0.1:10175"
 CONFIG = click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Settings file (YAML).")
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout and nothing else.")
 
@@ -98,7 +98,7 @@ def run_command(config: Path | None, listen: str | None, log_format: log.Format,
 
 
 @cli.command("snapshot")
-@click.option("--url", metavar="URL", help="A running agent (default: one on this host, else collect once).")
+@agent_options
 @CONFIG
 @click.option("--server-url", metavar="URL", help="Collect once from this inference server, without an agent.")
 @click.option("--engine", type=click.Choice(list(ENGINES)), help="Engine of --server-url.")
@@ -107,6 +107,9 @@ def run_command(config: Path | None, listen: str | None, log_format: log.Format,
 @click.option("--explain", is_flag=True, help="Say how each number is known.")
 def snapshot_command(
     url: str | None,
+    user: str | None,
+    password_file: Path | None,
+    ca_file: Path | None,
     config: Path | None,
     server_url: str | None,
     engine: str | None,
@@ -122,6 +125,8 @@ def snapshot_command(
         raise InputError("--url, --config and --server-url exclude each other; give one")
     if server_url is None and (engine or model):
         raise InputError("--engine and --model describe --server-url; give that too")
+    if url is None and (user or password_file or ca_file):
+        raise InputError("--user, --password-file and --ca-file are of the agent at --url; give that too")
     if server_url is not None:
         server = ServerSettings(url=server_url, engine=engine or "vllm", model=model)
         check_server(server, "--server-url")
@@ -131,10 +136,11 @@ def snapshot_command(
     elif config is not None:
         snapshot = asyncio.run(_once(load_settings(config), quiet=as_json))
     elif url is not None:
-        snapshot = fetch_snapshot(url)
+        agent = Agent(url, user=user, password_file=password_file, ca_file=ca_file)
+        snapshot = asyncio.run(_latest(agent))
     else:
         try:
-            snapshot = fetch_snapshot(LOCAL_AGENT)
+            snapshot = asyncio.run(_latest(Agent(LOCAL_AGENT)))
         except RunError:
             snapshot = asyncio.run(_once(Settings(), quiet=as_json))
     if as_json:
@@ -251,6 +257,7 @@ cli.add_command(budget_command)
 cli.add_command(dashboards_command)
 cli.add_command(plan_command)
 cli.add_command(rules_command)
+cli.add_command(top_command)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -303,6 +310,11 @@ async def _once(settings: Settings, *, quiet: bool) -> Snapshot:
     if not quiet:
         click.echo("collecting once from the driver and every server ...", err=True)
     return await collect_once(settings, state_directory=_state_directory(settings))
+
+
+async def _latest(agent: Agent) -> Snapshot:
+    async with agent:
+        return await agent.snapshot()
 
 
 def _hold_signals_back() -> None:

@@ -303,13 +303,21 @@ def read_api_key(server: ServerSettings) -> str | None:
     """
     if server.api_key_file is None:
         return None
-    place = f"{server.label}: api_key_file {server.api_key_file}"
+    return read_secret(Path(server.api_key_file), where=f"{server.label}: api_key_file {server.api_key_file}")
+
+
+def read_secret(path: Path, *, where: str) -> str:
+    """The one line in a file that a header can carry.
+
+    Raises:
+        InputError: the file can't be read or holds something else; the sentence never shows its content.
+    """
     try:
-        key = read_regular(Path(server.api_key_file), max_bytes=MAX_KEY_BYTES).decode().strip()
+        key = read_regular(path, max_bytes=MAX_KEY_BYTES).decode().strip()
     except OSError as error:
-        raise InputError(f"{place}: can't read it: {error.strerror}; check path and permission") from error
+        raise InputError(f"{where}: can't read it: {error.strerror}; check path and permission") from error
     except UnicodeDecodeError as error:
-        raise InputError(f"{place}: expected one line of text, got binary data") from error
+        raise InputError(f"{where}: expected one line of text, got binary data") from error
     if not key or not key.isprintable() or not key.isascii():
-        raise InputError(f"{place}: expected one line with the key; it is empty or has characters a header can't carry")
+        raise InputError(f"{where}: expected one line with the key; it is empty or has characters a header can't carry")
     return key

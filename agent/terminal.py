@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from io import StringIO
 
+from msgspec.structs import replace
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -28,28 +30,9 @@ def print_snapshot(snapshot: Snapshot, *, explain: bool, console: Console | None
         when = datetime.fromtimestamp(snapshot.time, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         console.print(f"recording {escape(snapshot.recording.file)} at {when}, not this host now", style="bold")
     for device in snapshot.devices:
-        console.print(f"gpu {device.gpu}  {device.name or ''}  {device.uuid}", style="bold", markup=False)
-        if device.headroom_ratio is not None:
-            console.print(f"headroom {device.headroom_ratio:.1%} of {_gib(device.total_bytes)}")
-        console.print(_device(device, explain=explain))
-        for line in (*_risk(device.risk, explain=explain), *_growing(device, explain=explain)):
-            console.print(f"  {escape(line)}")
-        for line in filter(None, (_room(server, room) for server, room in device.transients.items())):
-            console.print(f"  {escape(line)}")
-        for line in explained(snapshot, device) if explain else ():
-            console.print(f"  {escape(line)}", soft_wrap=True)
+        _print_device(console, snapshot, device, explain=explain)
     for server in snapshot.servers:
-        facts = (server.name, f"{server.engine} {server.version or ''}".strip(), server.state, server.url)
-        console.print("  ".join(fact for fact in facts if fact), style="bold", markup=False)
-        console.print(_server(server))
-        for line in (*_risk(server.risk, explain=explain), *_filling(server)):
-            console.print(f"  {escape(line)}")
-        if server.upgrade is not None:
-            console.print(f"  {escape(server.upgrade.summary)}")
-            if explain:
-                console.print(_upgrade(server.upgrade))
-        for line in (*_fragmented(server), *_beside(server), *(_facts(server) if explain else ())):
-            console.print(f"  {escape(line)}")
+        _print_server(console, server, explain=explain)
     if not snapshot.devices:
         console.print("No device: nothing is known about GPU memory.")
     if not snapshot.servers:
@@ -57,6 +40,51 @@ def print_snapshot(snapshot: Snapshot, *, explain: bool, console: Console | None
     for collector in snapshot.collectors:
         if not collector.success:
             console.print(f"failed: {escape(_source(collector))}: {escape(collector.error or 'no reading yet')}")
+
+
+def detail(snapshot: Snapshot, *, device: Device | None, server: Server | None, width: int) -> str:
+    """A device, a server or both as plain text, with how each number is known; long sentences are not wrapped."""
+    text = StringIO()
+    console = Console(file=text, width=width, color_system=None, highlight=False)
+    if device is not None:
+        of = replace(snapshot, devices=(device,), servers=_on(device, snapshot), collectors=())
+        printed = all_printable(of)
+        _print_device(console, printed, printed.devices[0], explain=True)
+    if server is not None:
+        _print_server(console, all_printable(server), explain=True)
+    return text.getvalue()
+
+
+def _on(device: Device, snapshot: Snapshot) -> tuple[Server, ...]:
+    names = {part.server for part in device.components}
+    return tuple(server for server in snapshot.servers if server.name in names)
+
+
+def _print_device(console: Console, snapshot: Snapshot, device: Device, *, explain: bool) -> None:
+    console.print(f"gpu {device.gpu}  {device.name or ''}  {device.uuid}", style="bold", markup=False)
+    if device.headroom_ratio is not None:
+        console.print(f"headroom {device.headroom_ratio:.1%} of {_gib(device.total_bytes)}")
+    console.print(_device(device, explain=explain))
+    for line in (*_risk(device.risk, explain=explain), *_growing(device, explain=explain)):
+        console.print(f"  {escape(line)}")
+    for line in filter(None, (_room(server, room) for server, room in device.transients.items())):
+        console.print(f"  {escape(line)}")
+    for line in explained(snapshot, device) if explain else ():
+        console.print(f"  {escape(line)}", soft_wrap=True)
+
+
+def _print_server(console: Console, server: Server, *, explain: bool) -> None:
+    facts = (server.name, f"{server.engine} {server.version or ''}".strip(), server.state, server.url)
+    console.print("  ".join(fact for fact in facts if fact), style="bold", markup=False)
+    console.print(_server(server))
+    for line in (*_risk(server.risk, explain=explain), *_filling(server)):
+        console.print(f"  {escape(line)}")
+    if server.upgrade is not None:
+        console.print(f"  {escape(server.upgrade.summary)}")
+        if explain:
+            console.print(_upgrade(server.upgrade))
+    for line in (*_fragmented(server), *_beside(server), *(_facts(server) if explain else ())):
+        console.print(f"  {escape(line)}")
 
 
 def _device(device: Device, *, explain: bool) -> Table:

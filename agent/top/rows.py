@@ -1,0 +1,237 @@
+"""The two tables: a row for each GPU, and for each server with a row for each further pool of it."""
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Literal
+
+from msgspec import Struct
+from rich.style import Style
+from rich.text import Text
+
+from agent.memory.levels import LEVELS
+from agent.memory.risk import Risk
+from agent.snapshot import Device, Pool, Server
+from agent.top import words
+from agent.top.columns import Column, table
+from agent.top.parts import bar
+
+Sort = Literal["risk", "left", "used", "name"]
+SORTS: tuple[Sort, ...] = ("risk", "left", "used", "name")
+STALE_SECONDS = 5.0
+GREY = Style(color="bright_black")
+_RISKY = {"watch": Style(color="yellow"), "at_risk": Style(color="red"), "critical": Style(color="red", bold=True)}
+
+
+class Drawn(Struct, frozen=True, kw_only=True):
+    """How all is drawn: ``colours`` as the terminal has them, ``current``: what is shown is of now."""
+
+    width: int
+    colours: bool
+    current: bool = True
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether there is room for reasons and whole names."""
+        return self.width >= 60
+
+
+class Table(Struct, frozen=True, kw_only=True):
+    """A heading, and lines with the key of what each is of: ``gpu UUID`` or ``server NAME``."""
+
+    heading: Text
+    lines: tuple[tuple[str, Text], ...]
+
+
+class Row(Struct, frozen=True, kw_only=True):
+    """A server with one of its pools; ``is_first``: the row that tells of the server itself."""
+
+    server: Server
+    pool: Pool | None
+    is_first: bool
+
+
+def devices(records: tuple[Device, ...], servers: tuple[Server, ...], *, sort: Sort, drawn: Drawn) -> Table:
+    """A row for each GPU."""
+    rows = sorted(records, key=lambda one: (*_rank(sort, *_of_device(one)), one.index, one.gpu))
+    old = [one.age_seconds is None or one.age_seconds > STALE_SECONDS for one in rows]
+
+    def drawn_bar(row: int, width: int) -> Text:
+        return bar(rows[row], width, colours=drawn.colours and drawn.current and not old[row])
+
+    forecasts = [one.forecast.exhaustion_seconds if one.forecast else None for one in rows]
+    lefts = map(words.left, forecasts)
+    least = 24 if drawn.is_wide else 12
+    columns = [
+        Column(title="GPU", cells=_texts(one.gpu for one in rows), left=True, least=3),
+        Column(
+            title="MEMORY",
+            cells=_texts("" for _ in rows),
+            elastic=True,
+            least=least,
+            drawn=drawn_bar,
+        ),
+        Column(title="USED GiB", cells=_texts(words.gib(_used(one), one.total_bytes) for one in rows), priority=1),
+        Column(title="ROOM", cells=_texts(words.ratio(one.headroom_ratio) for one in rows), least=5, priority=2),
+        *([Column(title="LEFT", cells=_texts(lefts), least=6, priority=3)] if any(forecasts) else []),
+        Column(title="SERVERS", cells=_texts(_names(one, servers) for one in rows), left=True, priority=5),
+        Column(title="RISK", cells=tuple(_device_risk(one, drawn) for one in rows), left=True, least=8),
+    ]
+    return _finished(columns, [f"gpu {one.uuid}" for one in rows], drawn, old)
+
+
+def servers(records: tuple[Server, ...], *, sort: Sort, drawn: Drawn) -> Table:
+    """A row for each server with its first pool, and one for each further pool."""
+    ranked = sorted(records, key=lambda one: (*_rank(sort, *_of_server(one)), one.name))
+    rows = [row for server in ranked for row in _of(server)]
+    names = _texts(map(_label, rows))
+    least = min(14 if drawn.is_wide else 8, max((name.cell_len for name in names), default=0))
+    columns = [
+        Column(title="SERVER", cells=names, left=True, least=max(6, least), elastic=True),
+        *_of_states(rows),
+        *_of_pools(rows),
+        *_of_requests(rows),
+        Column(title="RISK", cells=tuple(_server_risk(row, drawn) for row in rows), left=True, least=8),
+    ]
+    old = [row.server.age_seconds is None or row.server.age_seconds > STALE_SECONDS for row in rows]
+    return _finished(columns, [f"server {row.server.name}" for row in rows], drawn, old)
+
+
+def _of(server: Server) -> list[Row]:
+    pools: list[Pool | None] = [*sorted(server.pools, key=_nearest)] or [None]
+    return [Row(server=server, pool=pool, is_first=number == 0) for number, pool in enumerate(pools)]
+
+
+def _of_states(rows: list[Row]) -> list[Column]:
+    """What each is doing, where one does anything but serve."""
+    if all(row.server.state == "serving" for row in rows):
+        return []
+    states = _first(rows, lambda one: "" if one.state == "serving" else one.state)
+    return [Column(title="STATE", cells=states, left=True, priority=2)]
+
+
+def _of_pools(rows: list[Row]) -> list[Column]:
+    pools = [row.pool for row in rows]
+    ratios = [None if pool is None else pool.used_ratio for pool in pools]
+    rates = [None if pool is None else pool.growth_tokens_per_second for pool in pools]
+    forecasts = [None if pool is None else pool.forecast for pool in pools]
+    lefts = [None if one is None else one.exhaustion_seconds for one in forecasts]
+    return [
+        Column(title="USED", cells=_texts(map(words.ratio, ratios)), least=6),
+        Column(title="TOKENS", cells=_texts(map(_tokens, pools)), least=13, priority=9),
+        Column(title="TOK/S", cells=_texts(map(words.growth, rates)), least=6, priority=4),
+        Column(title="LEFT", cells=_texts(map(words.left, lefts)), least=6, priority=1),
+        Column(title="EARLY", cells=_texts(words.left(one, early=True) for one in lefts), least=6, priority=5),
+    ]
+
+
+def _of_requests(rows: list[Row]) -> list[Column]:
+    return [
+        Column(title="RUN", cells=_first(rows, lambda one: words.count(one.requests.running)), least=4, priority=3),
+        Column(title="WAIT", cells=_first(rows, lambda one: words.count(one.requests.waiting)), least=4, priority=2),
+        Column(title="PRE", cells=_first(rows, lambda one: words.count(one.counters.preemptions)), least=4, priority=8),
+        Column(title="CHAINS", cells=_texts(_chains(row.pool) for row in rows), left=True, priority=10),
+        Column(title="ENGINE", cells=_first(rows, _engine), left=True, priority=11),
+    ]
+
+
+def _finished(columns: list[Column], keys: list[str], drawn: Drawn, old: list[bool]) -> Table:
+    heading, lines = table(columns, drawn.width)
+    for line, is_old in zip(lines, old, strict=True):
+        if drawn.colours and (is_old or not drawn.current):
+            line.stylize(GREY)
+    return Table(heading=heading, lines=tuple(zip(keys, lines, strict=True)))
+
+
+def _texts(cells: Iterable[str]) -> tuple[Text, ...]:
+    return tuple(Text(words.name(cell)) for cell in cells)
+
+
+def _first(rows: list[Row], tell: Callable[[Server], str]) -> tuple[Text, ...]:
+    """What is said of a server once, in the row of its first pool."""
+    return _texts(tell(row.server) if row.is_first else "" for row in rows)
+
+
+def _rank(sort: Sort, risk: Risk | None, seconds: float | None, used: float | None) -> tuple[float, ...]:
+    level = -LEVELS.index(risk.level) if risk else 1
+    soon = math.inf if seconds is None else seconds
+    full = -(used or 0.0)
+    return {"risk": (level, soon), "left": (soon, level), "used": (full,), "name": ()}[sort]
+
+
+def _of_device(device: Device) -> tuple[Risk | None, float | None, float | None]:
+    seconds = device.forecast.exhaustion_seconds.likely if device.forecast else None
+    used = _used(device)
+    return device.risk, seconds, used / device.total_bytes if used is not None and device.total_bytes else None
+
+
+def _of_server(server: Server) -> tuple[Risk | None, float | None, float | None]:
+    seconds = [left for pool in server.pools if (left := _left(pool)) is not None]
+    used = [pool.used_ratio for pool in server.pools if pool.used_ratio is not None]
+    return server.risk, min(seconds, default=None), max(used, default=None)
+
+
+def _nearest(pool: Pool) -> tuple[float, float]:
+    seconds = _left(pool)
+    return math.inf if seconds is None else seconds, -(pool.used_ratio or 0.0)
+
+
+def _left(pool: Pool) -> float | None:
+    return pool.forecast.exhaustion_seconds.likely if pool.forecast else None
+
+
+def _used(device: Device) -> int | None:
+    if device.total_bytes is None or device.free_bytes is None:
+        return None
+    return device.total_bytes - device.free_bytes
+
+
+def _names(device: Device, records: tuple[Server, ...]) -> str:
+    names = [one.name for one in records if device.uuid in one.devices]
+    return f"{names[0]} +{len(names) - 1}" if len(names) > 1 else "".join(names) or words.UNKNOWN
+
+
+def _device_risk(device: Device, drawn: Drawn) -> Text:
+    if device.health is not None and device.health.lost:
+        return Text("LOST", _RISKY["critical"] if drawn.colours else "")
+    if device.age_seconds is None:
+        return Text("no reading")
+    if device.age_seconds > STALE_SECONDS:
+        return Text(f"{device.age_seconds:.0f} s old")
+    return _risk(device.risk, drawn)
+
+
+def _server_risk(row: Row, drawn: Drawn) -> Text:
+    return _risk(row.server.risk, drawn) if row.is_first else Text()
+
+
+def _risk(risk: Risk | None, drawn: Drawn) -> Text:
+    level = risk.level if risk else "ok"
+    return Text(
+        words.risk(risk, reason=drawn.is_wide), _RISKY.get(level, "") if drawn.colours and drawn.current else ""
+    )
+
+
+def _label(row: Row) -> str:
+    if row.is_first or row.pool is None:
+        return row.server.name
+    several = len({one.replica for one in row.server.pools}) > 1
+    return f"  {row.pool.kind} {row.pool.replica}" if several else f"  {row.pool.kind}"
+
+
+def _tokens(pool: Pool | None) -> str:
+    if pool is None or pool.used_tokens is None:
+        return words.UNKNOWN
+    return f"{words.count(pool.used_tokens)}/{words.count(pool.capacity_tokens)}"
+
+
+def _chains(pool: Pool | None) -> str:
+    """The mean of them, and of how few most is."""
+    chains = pool.forecast.chains if pool and pool.forecast else None
+    if chains is None:
+        return words.UNKNOWN
+    few = f", {chains.few} hold {chains.few_ratio:.0%}" if chains.few and chains.few_ratio is not None else ""
+    return f"mean {words.count(chains.mean_tokens)}{few}"
+
+
+def _engine(server: Server) -> str:
+    return f"{server.engine} {server.version or ''}".strip()

@@ -1,0 +1,211 @@
+"""One screen as lines of text: what a person has chosen, over the newest snapshot, in so many columns and rows."""
+
+from datetime import UTC, datetime
+from typing import Literal
+
+from msgspec import Struct
+from rich.cells import cell_len
+from rich.console import Console
+from rich.style import Style
+from rich.text import Text
+
+from agent.snapshot import Snapshot
+from agent.terminal import detail
+from agent.top import rows, words
+from agent.top.columns import shortened
+from agent.top.parts import legend
+from agent.top.rows import Drawn, Sort
+from agent.top.seen import Shown
+
+HELP = (
+    "up down j k              select; scroll a detail or this help",
+    "pgup pgdn home end g G   further",
+    "enter right              detail: each figure and how it is known",
+    "esc left                 back",
+    "r t u n                  order by risk, time left, use, name",
+    "s                        the next of these orders",
+    "f                        what can't be read, and why",
+    "h ?                      this help",
+    "q                        end",
+    "",
+    "ROOM   headroom: what of a GPU is left beside all that is foreseen",
+    "USED   of a pool: what requests hold of it",
+    "TOK/S  tokens by which it grows in a second",
+    "LEFT   until a pool or a GPU is full, as is likely",
+    "EARLY  the same at the soonest",
+    "RUN    requests that run; WAIT those that wait for room",
+    "PRE    requests that lost their room, since the engine's start",
+    "CHAINS tokens of a running request, and how few hold how much",
+    "RISK   the level and what is behind it; more of it in the detail",
+    "-      not known",
+)
+Page = Literal["tables", "detail", "failures", "help"]
+Keyed = tuple[str | None, Text]  # a line, and what it is of
+_WARNING = Style(color="red", bold=True)
+
+
+class Choice(Struct, frozen=True, kw_only=True):
+    """What a person has chosen. ``scroll`` is of the pages beside the tables."""
+
+    sort: Sort = "risk"
+    selected: str | None = None
+    page: Page = "tables"
+    scroll: int = 0
+
+
+class Screen(Struct, frozen=True, kw_only=True):
+    """Lines of one screen, the keys of all rows in their order, and how far it can be scrolled."""
+
+    lines: tuple[Text, ...]
+    keys: tuple[str, ...]
+    selected: str | None
+    last_scroll: int = 0
+
+
+def screen(shown: Shown, choice: Choice, *, width: int, height: int, colours: bool) -> Screen:
+    """The lines of a screen of this size; they are as many as it has rows."""
+    head = [_title(shown, width), *_warnings(shown, width, colours=colours)]
+    foot = [_foot(choice, width)]
+    room = max(1, height - len(head) - len(foot))
+    drawn = Drawn(width=max(1, width - 2), colours=colours, current=shown.problem is None)
+    keys, tables = _tables(shown.snapshot, choice.sort, drawn)
+    selected = choice.selected if choice.selected in keys else (keys[0] if keys else None)
+    last = 0
+    if choice.page == "help":
+        body, last = _window([Text(line) for line in HELP], choice.scroll, room)
+    elif shown.snapshot is None:
+        body = [Text("waiting for the first figures ..." if shown.problem is None else "nothing to show yet")]
+    elif choice.page == "failures":
+        body, last = _window(_failures(shown.snapshot, width), choice.scroll, room)
+    elif choice.page == "detail" and selected is not None:
+        body, last = _window(_detail(shown.snapshot, selected, drawn), choice.scroll, room)
+    else:
+        body = _around(tables, selected, room)
+    lines = [*head, *body[:room], *(Text() for _ in range(room - len(body))), *foot][:height]
+    for line in lines:
+        line.truncate(width, overflow="crop")
+    return Screen(lines=tuple(lines), keys=keys, selected=selected, last_scroll=last)
+
+
+def _title(shown: Shown, width: int) -> Text:
+    snapshot = shown.snapshot
+    parts = ["vramscope"]
+    if snapshot is not None:
+        when = datetime.fromtimestamp(snapshot.time, UTC)
+        parts.append(when.strftime("%H:%M:%S UTC"))
+        if snapshot.simulated:
+            parts.append("simulated node")
+        if snapshot.recording is not None:
+            parts.append(f"recording of {when:%Y-%m-%d}")
+        parts.append(f"{len(snapshot.devices)} GPU, {len(snapshot.servers)} server")
+    parts.append(words.name(shown.source))
+    return Text(shortened("  ".join(parts), width), Style(bold=True))
+
+
+def _warnings(shown: Shown, width: int, *, colours: bool) -> list[Text]:
+    """Why what is shown is not current, in as many lines as it takes; else what can't be read."""
+    if shown.problem is not None:
+        style = _WARNING if colours else Style(bold=True, reverse=True)
+        return [Text(line.plain, style) for line in _wrapped(words.name(shown.problem), width)]
+    failing = _failing(shown.snapshot) if shown.snapshot else []
+    if not failing:
+        return []
+    more = f" (f: {len(failing) - 1} more)" if len(failing) > 1 else ""
+    return [Text(shortened(f"failed{more}: {failing[0]}", width), Style(color="yellow") if colours else Style())]
+
+
+def _failing(snapshot: Snapshot) -> list[str]:
+    """What can't be read, and why."""
+    failing = (one for one in snapshot.collectors if not one.success)
+    return [words.name(f"{f'{one.name} {one.target}'.strip()}: {one.error or 'no reading yet'}") for one in failing]
+
+
+def _failures(snapshot: Snapshot, width: int) -> list[Text]:
+    sentences = _failing(snapshot) or ["all sources are read"]
+    return [line for sentence in sentences for line in _wrapped(sentence, width)]
+
+
+def _tables(
+    snapshot: Snapshot | None, sort: Sort, drawn: Drawn
+) -> tuple[tuple[str, ...], list[tuple[str | None, Text]]]:
+    """Keys in their order, and all lines with the key of each; headings, legend and gaps have none."""
+    if snapshot is None:
+        return (), []
+    lines: list[Keyed] = []
+    gpus = rows.devices(snapshot.devices, snapshot.servers, sort=sort, drawn=drawn)
+    pools = rows.servers(snapshot.servers, sort=sort, drawn=drawn)
+    if snapshot.devices:
+        lines += [(None, _bold(gpus.heading)), *gpus.lines]
+        colours = drawn.colours and drawn.current
+        lines += [(None, line) for line in _flowing(legend(snapshot.devices, colours=colours), drawn.width)]
+    else:
+        lines.append((None, Text("no GPU: nothing is known about GPU memory")))
+    lines.append((None, Text()))
+    if snapshot.servers:
+        lines += [(None, _bold(pools.heading)), *pools.lines]
+    else:
+        lines.append((None, Text("no server is configured, and none was found")))
+    return tuple(dict.fromkeys(key for key, _ in lines if key is not None)), lines
+
+
+def _around(lines: list[Keyed], selected: str | None, room: int) -> list[Text]:
+    """As many lines as there is room for, those of the selection among them, which is marked."""
+    marked = []
+    for key, line in lines:
+        is_selected = key is not None and key == selected
+        marked.append(Text.assemble((">" if is_selected else " ", "bold"), " ", line))
+        if is_selected:
+            marked[-1].stylize("bold")
+    places = [place for place, (key, _) in enumerate(lines) if key == selected]
+    if len(lines) <= room or not places:
+        return marked[:room]
+    start = min(max(0, places[-1] - room + 2), len(lines) - room)
+    return marked[start : start + room]
+
+
+def _detail(snapshot: Snapshot, key: str, drawn: Drawn) -> list[Text]:
+    kind, _, of = key.partition(" ")
+    text = detail(
+        snapshot,
+        device=next((one for one in snapshot.devices if kind == "gpu" and one.uuid == of), None),
+        server=next((one for one in snapshot.servers if kind == "server" and one.name == of), None),
+        width=drawn.width,
+    )
+    grey = rows.GREY if drawn.colours and not drawn.current else Style()
+    return [Text(line.plain, grey) for whole in text.splitlines() for line in _wrapped(words.name(whole), drawn.width)]
+
+
+def _window(lines: list[Text], scroll: int, room: int) -> tuple[list[Text], int]:
+    last = max(0, len(lines) - room)
+    start = min(scroll, last)
+    return lines[start : start + room], last
+
+
+def _foot(choice: Choice, width: int) -> Text:
+    if choice.page != "tables":
+        text = "esc back  up/down scroll  q end"
+    else:
+        text = f"by {choice.sort}  s order  enter detail  h help  q end"
+    return Text(shortened(text, width).ljust(width), Style(reverse=True))
+
+
+def _flowing(entries: list[Text], width: int) -> list[Text]:
+    """Entries one after the other, in as many lines as they take."""
+    lines: list[Text] = []
+    for entry in entries:
+        if lines and lines[-1].cell_len + 2 + entry.cell_len <= width:
+            lines[-1] = Text("  ").join([lines[-1], entry])
+        else:
+            lines.append(entry)
+    return lines
+
+
+def _wrapped(text: str, width: int) -> list[Text]:
+    if cell_len(text) <= width:
+        return [Text(text)]
+    return list(Text(text).wrap(Console(width=width, color_system=None), width))
+
+
+def _bold(line: Text) -> Text:
+    line.stylize("bold")
+    return line

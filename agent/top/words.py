@@ -1,0 +1,83 @@
+"""What a terminal shows of figures and names: short, ASCII where that does, and of a width that is known."""
+
+import unicodedata
+
+from agent.memory.levels import Level
+from agent.memory.risk import Reason, Risk
+from agent.memory.units import GIB, duration_text
+from agent.printable import printable
+from agent.snapshot import ExhaustionSeconds
+
+UNKNOWN = "-"
+LEVELS: dict[Level, str] = {"ok": "ok", "watch": "watch", "at_risk": "at risk", "critical": "critical"}
+REASONS: dict[Reason, str] = {
+    "pool_exhaustion": "pool fills",
+    "preemption_storm": "preempts",
+    "no_transient_room": "no room",
+    "low_headroom": "headroom",
+    "device_creep": "creeps",
+    "budget_mismatch": "budget",
+    "foreign_process": "foreign",
+    "hidden_memory": "hidden",
+    "fragmentation": "fragments",
+    "sleep_residue": "residue",
+    "restart_loop": "restarts",
+    "host_memory": "host memory",
+    "hardware": "hardware",
+    "blind": "not read",
+}
+_UNSURE = ("Mn", "Me", "Mc", "So", "Sk", "Cn", "Co")
+
+
+def name(text: str) -> str:
+    """A name of others. What terminals do not agree on the width of (marks, emoji) is escaped too."""
+    return "".join(
+        char
+        if char.isascii() or unicodedata.category(char) not in _UNSURE
+        else char.encode("unicode_escape").decode("ascii")
+        for char in printable(text)
+    )
+
+
+def risk(one: Risk | None, *, reason: bool = True) -> str:
+    """The level, and its reason where that is wanted."""
+    if one is None:
+        return UNKNOWN
+    return f"{LEVELS[one.level]} {REASONS[one.reason] if reason and one.reason else ''}".strip()
+
+
+def left(seconds: ExhaustionSeconds | None, *, early: bool = False) -> str:
+    """Time left, likely or at the soonest."""
+    value = None if seconds is None else seconds.early if early else seconds.likely
+    if value is None:
+        return UNKNOWN
+    return "full" if value <= 0 else duration_text(value)
+
+
+def gib(used: int | None, total: int | None) -> str:
+    """``66.1/79.6`` GiB."""
+    return "/".join(UNKNOWN if count is None else f"{count / GIB:.1f}" for count in (used, total))
+
+
+def ratio(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:.1%}"
+
+
+def count(number: float | None) -> str:
+    """A count in at most six characters: ``950``, ``175.9k``, ``1.2M``."""
+    if number is None:
+        return UNKNOWN
+    for unit, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(number) >= 0.99995 * unit:
+            return f"{number / unit:.1f}{suffix}"
+    return f"{number:.0f}"
+
+
+def growth(tokens_per_second: float | None) -> str:
+    """Signed, with a decimal where it is small."""
+    if tokens_per_second is None:
+        return UNKNOWN
+    if abs(tokens_per_second) >= 10_000:
+        return ("+" if tokens_per_second > 0 else "") + count(tokens_per_second)
+    text = f"{tokens_per_second:+,.0f}" if abs(tokens_per_second) >= 10 else f"{tokens_per_second:+.1f}"
+    return "0.0" if text in ("+0.0", "-0.0") else text

@@ -1,0 +1,186 @@
+"""What ``vramscope top`` draws, without a terminal: nothing wider than it, no figure cut, nothing old as new."""
+
+import pytest
+from msgspec.structs import replace
+from rich.cells import cell_len
+
+from agent.snapshot import Snapshot
+from agent.top.parts import bar, ordered
+from agent.top.screen import Choice, Page
+from tests.agent.top.nodes import drawn, eight, text_of
+from tests.agent.web import sample, states
+
+NODES = {
+    "eight": eight(),
+    "two": sample.node(0),
+    "many": states.many(0),
+    "mig": states.mig(0),
+    "crowded": states.crowded(0),
+    "no_gpu": sample.without_gpu(),
+    "nothing": Snapshot(time=0.0, version="0"),
+}
+HOSTILE = "x\x1b[2J\n\u202e\U0001f600e\u0301模型[/red]"
+
+
+def _row(snapshot: Snapshot, name: str, *, width: int = 80, height: int = 24) -> list[str]:
+    """The words of the line that begins with a name."""
+    lines = (line.plain.removeprefix(">").split() for line in drawn(snapshot, width=width, height=height).lines)
+    return next(words for words in lines if words[:1] == [name])
+
+
+@pytest.mark.parametrize("width", [1, 39, 80, 132])
+@pytest.mark.parametrize("name", NODES)
+@pytest.mark.parametrize("page", ["tables", "detail", "failures", "help"])
+def test_every_size_is_filled_and_never_exceeded(name: str, width: int, page: Page) -> None:
+    """As many lines as the terminal has, none wider, whatever the node and the page."""
+    for height in (3, 24):
+        lines = drawn(NODES[name], Choice(page=page), width=width, height=height, problem=None).lines
+        assert len(lines) == height
+        assert max(line.cell_len for line in lines) <= width
+
+
+@pytest.mark.parametrize("width", range(36, 150, 6))
+def test_figures_are_whole_or_not_there(width: int) -> None:
+    """Where a column does not fit it is left out, and not cut: each word of a row is one of the widest row."""
+    for name in (*map(str, range(8)), *(f"chat-{number}" for number in range(8))):
+        narrow, wide = (_row(eight(), name, width=size, height=40) for size in (width, 250))
+        assert set(narrow) - _bars(narrow) <= set(wide), name
+        assert len(narrow) > 2
+
+
+def _bars(words: list[str]) -> set[str]:
+    return {word for word in words if "WWW" in word}
+
+
+def test_a_bar_has_its_parts_in_order_and_as_long_as_their_bytes() -> None:
+    """The same order as on the page: driver, server by server, others, free; at a cell a GiB each length is its GiB."""
+    (gpu,) = [one for one in eight().devices if one.gpu == "6"]
+    cells = bar(gpu, 80, colours=False).plain
+
+    assert [part.component for part in ordered(gpu)] == [
+        "reserved",
+        "weights",
+        "kv_used",
+        "kv_available",
+        "cuda_graphs",
+        "activations",
+        "allocator_slack",
+        "context",
+        "other_processes",
+        "hidden",
+        "free",
+    ]
+    # 79.65 GiB in 80 cells, to the nearest one at each end: weights 14.96 GiB, KV used 28, available 12, hidden 1.95
+    for letter, gib in (("W", 14.96), ("K", 28.0), ("-", 12.0), ("H", 1.95)):
+        assert abs(cells.count(letter) - gib * 80 / 79.65) <= 1, letter
+    assert len(cells) == 80
+
+
+def test_colours_and_letters_tell_the_same() -> None:
+    """Where there are colours each part begins with its letter, on the page's colour."""
+    gpu = eight().devices[6]
+    plain, coloured = bar(gpu, 60, colours=False), bar(gpu, 60, colours=True)
+
+    assert not plain.spans
+    assert coloured.cell_len == plain.cell_len == 60
+    for span in coloured.spans:
+        letter = coloured.plain[span.start]
+        assert plain.plain[span.start : span.end] == letter * (span.end - span.start)
+    assert "#0072b2" in str([span.style for span in coloured.spans])
+
+
+def test_the_gravest_stand_first() -> None:
+    """By risk, then by time left; each order holds for both tables."""
+    first = {sort: drawn(eight(), Choice(sort=sort)).keys for sort in ("risk", "left", "used", "name")}
+
+    assert first["risk"][:3] == ("gpu GPU-1", "gpu GPU-6", "gpu GPU-3")
+    assert first["risk"][8:12] == ("server chat-1", "server chat-6", "server chat-4", "server chat-3")
+    assert first["left"][8:11] == ("server chat-1", "server chat-2", "server chat-3")
+    assert first["used"][0] == "gpu GPU-5"
+    assert first["used"][8] == "server chat-7"
+    assert first["name"] == (*(f"gpu GPU-{n}" for n in range(8)), *(f"server chat-{n}" for n in range(8)))
+
+
+def test_the_selection_is_marked_and_in_sight() -> None:
+    """Its line is among those shown however few they are; one that is gone falls back to the first."""
+    for key in drawn(NODES["crowded"]).keys:
+        marked = [
+            line.plain for line in drawn(NODES["crowded"], Choice(selected=key), height=9).lines if ">" in line.plain
+        ]
+        assert len([line for line in marked if line.startswith(">")]) >= 1, key
+    assert drawn(eight(), Choice(selected="server gone")).selected == "gpu GPU-1"
+
+
+def test_a_server_has_a_row_for_each_further_pool() -> None:
+    """What is of the server itself is said once."""
+    text = text_of(drawn(states.many(0), height=60))
+
+    assert text.count("server-1 ") >= 1
+    assert text.count("  full ") == 7
+
+
+def test_what_is_not_known_is_a_dash() -> None:
+    """No figure stands in for it; a server that does not serve says what it does."""
+    text = text_of(drawn(sample.node(0)))
+
+    (down,) = [line.split() for line in text.splitlines() if "batch " in line and "failed" not in line]
+    assert down == ["batch", "down", "-", "-", "-", "-", "-", "-"]
+
+
+def test_a_lost_agent_is_said_and_all_is_grey() -> None:
+    """The sentence stands in the second line; no bar keeps its colours."""
+    lost = drawn(eight(), colours=True, problem="NOT CURRENT, 12 s old: no agent answers")
+
+    assert lost.lines[1].plain == "NOT CURRENT, 12 s old: no agent answers"
+    assert not [span for line in lost.lines for span in line.spans if "#" in str(span.style)]
+    rows = [line for line in lost.lines if "chat-" in line.plain]
+    assert all(any("bright_black" in str(span.style) for span in line.spans) for line in rows)
+
+
+def test_an_old_device_is_grey_and_says_how_old() -> None:
+    """Beside others that are current."""
+    node = eight()
+    old = replace(node, devices=(replace(node.devices[0], age_seconds=42.4), *node.devices[1:]))
+    lines = [line for line in drawn(old, colours=True).lines if "42 s old" in line.plain]
+
+    assert len(lines) == 1
+    assert not [span for span in lines[0].spans if "#" in str(span.style)]
+
+
+def test_names_of_others_do_nothing_and_are_as_wide_as_counted() -> None:
+    """Control characters, marks and emoji are shown as escapes; markup is text; wide letters count twice."""
+    node = eight()
+    named = replace(node, servers=(replace(node.servers[0], name=HOSTILE),))
+    for page in ("tables", "detail"):
+        shown = drawn(named, Choice(page=page, selected=f"server {HOSTILE}"), width=150)
+        text = text_of(shown)
+        assert r"x\x1b[2J\n\u202e\U0001f600e\u0301模型[/red]" in text
+        assert all(char.isprintable() or char == "\n" for char in text)
+        assert all(cell_len(line.plain) <= 150 for line in shown.lines)
+
+
+def test_the_detail_says_how_each_figure_is_known() -> None:
+    """The device's components with evidence, age and source; it scrolls to its end and no further."""
+    top = drawn(eight(), Choice(page="detail", selected="gpu GPU-6"))
+    end = drawn(eight(), Choice(page="detail", selected="gpu GPU-6", scroll=10_000))
+
+    assert "known by" in text_of(top)
+    assert "weights" in text_of(top)
+    assert top.last_scroll > 0
+    assert "hidden: " in text_of(end) or "free: " in text_of(end)
+    assert text_of(drawn(eight(), Choice(page="detail", selected="gpu GPU-6", scroll=top.last_scroll))) == text_of(end)
+
+
+def test_what_cannot_be_read_is_said() -> None:
+    """The first in a line above the tables, all of them on a page of their own."""
+    text = text_of(drawn(states.many(0)))
+    page = text_of(drawn(states.many(0), Choice(page="failures"), height=40))
+
+    assert "failed (f: 2 more): " in text
+    assert page.count("http") >= 1
+    assert "all sources are read" in text_of(drawn(eight(), Choice(page="failures")))
+
+
+def test_a_recording_and_a_simulation_say_so() -> None:
+    """In the first line, where nobody misses it."""
+    assert "simulated node" in text_of(drawn(replace(eight(), simulated=True), height=3))

@@ -1,0 +1,171 @@
+"""``vramscope top`` in a real terminal: keys, sizes, an agent that goes away, and no colour where none is wanted."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.agent.top.nodes import eight
+from tests.agent.web.serve import FakeLatest, serving_on_loopback
+from tests.program import running
+from tests.tmux import terminal
+
+COLOURS = re.compile(r"\x1b\[[\d;]*\b(3[0-7]|4[0-7]|38|48|9[0-7]|10[0-7])\b[\d;]*m")
+
+
+class Agent(FakeLatest):
+    """An agent whose figures move with each look."""
+
+    def __init__(self) -> None:
+        self.tick = 0
+
+    @property
+    def snapshot_json(self) -> bytes:  # type: ignore[override]  # a constant there
+        self.tick += 1
+        return msgspec.json.encode(eight(self.tick))
+
+
+@pytest.fixture
+def base() -> Iterator[str]:
+    """The URL of an agent of eight GPUs and eight servers."""
+    with serving_on_loopback(Agent()) as url:
+        yield url
+
+
+def test_it_shows_the_node_within_80_columns(base: str, tmp_path: Path) -> None:
+    """All GPUs and servers with whole figures in 80 x 24, none wrapped; colours, as the terminal has 256."""
+    with terminal(tmp_path, "top", "--url", base) as screen:
+        text = screen.until("SERVER", "chat-7")
+        styled = screen.screen(styles=True)
+
+    lines = text.splitlines()
+    for name in (f"chat-{number}" for number in range(8)):
+        assert any(line.split()[0] == name for line in lines if line.strip()), name
+    assert [line for line in lines if "59.2/79.6" in line and "%" in line]
+    assert "critical pool fills" in text
+    assert max(map(len, lines)) <= 80
+    assert COLOURS.search(styled)
+
+
+def test_keys_choose_sort_and_open(base: str, tmp_path: Path) -> None:
+    """Down moves the mark, n sorts by name, enter opens the detail with evidence, h the help, q ends with 0."""
+    with terminal(tmp_path, "top", "--url", base) as screen:
+        assert "> 1 " in screen.until("> ", "by risk")
+        screen.type("n")
+        screen.until("by name")
+        screen.type("Home")
+        screen.until("> 0 ")
+        screen.type("j")
+        screen.until("> 1 ")
+        screen.type("Down")
+        screen.until("> 2 ")
+        screen.type("End")
+        screen.until("> chat-7")
+        screen.type("Enter")
+        screen.until("chat-7  vllm 0.11.0", "running", "esc back")
+        screen.type("Escape")
+        screen.until("> chat-7", "by name")
+        screen.type("g", "Enter")
+        screen.until("known by", "computed", "GPU-0")
+        screen.type("h")
+        screen.until("order by risk, time left")
+        screen.type("Escape")
+        screen.until("> 0 ")
+        screen.type("s")
+        screen.until("by risk")
+        screen.type("q")
+        screen.until("ended with 0")
+
+
+def test_it_follows_the_size_of_the_window(base: str, tmp_path: Path) -> None:
+    """More columns where there is room, fewer where not, rows below the edge reached by moving down."""
+    with terminal(tmp_path, "top", "--url", base, width=140, height=30) as screen:
+        screen.until("CHAINS", "TOKENS", "2 hold 61%")
+        screen.resize(60, 12)
+        small = screen.until("MEMORY", without="CHAINS")
+        assert max(map(len, small.splitlines())) <= 60
+        screen.type("End")
+        screen.until("> chat-")
+        screen.resize(100, 40)
+        screen.until("> chat-", "MEMORY", "EARLY")
+
+
+def test_an_agent_that_answers_no_more_is_never_shown_as_current(tmp_path: Path) -> None:
+    """What is shown is said to be old and is grey; as soon as it answers again all is as before."""
+    agent = Agent()
+    with serving_on_loopback(agent) as url, terminal(tmp_path, "top", "--url", url) as screen:
+        screen.until("chat-7", without="NOT CURRENT")
+        assert COLOURS.search(screen.screen(styles=True))
+
+        agent.healthy = "the last tick is 12 s old"
+        gone = screen.until("NOT CURRENT", " s old", "answered 503")
+        assert "chat-7" in gone
+        rows = [line for line in screen.screen(styles=True).splitlines() if "chat-" in line or "WWW" in line]
+        assert rows
+        assert all(set(COLOURS.findall(line)) <= {"90"} for line in rows)
+
+        agent.healthy = None
+        screen.until("chat-7", without="NOT CURRENT")
+
+
+def test_figures_that_stand_still_are_not_current(tmp_path: Path) -> None:
+    """An agent that answers the same again and again has stopped."""
+    latest = FakeLatest()
+    latest.snapshot_json = msgspec.json.encode(eight())
+    with serving_on_loopback(latest) as url, terminal(tmp_path, "top", "--url", url) as screen:
+        screen.until("NOT CURRENT", "figures stand still")
+
+
+def test_an_agent_that_starts_later_is_found(tmp_path: Path) -> None:
+    """Until then it is said what is wrong."""
+    with serving_on_loopback(Agent()) as url:
+        pass
+    port = url.rpartition(":")[2]
+    with terminal(tmp_path, "top", "--url", url) as screen:
+        screen.until(f"no agent answers at {url}", "nothing to show yet")
+        with running("demo", "--speed", "20", "--listen", f"127.0.0.1:{port}"):
+            screen.until("simulated node", "reasoner-8b", without="no agent")
+        screen.until("NOT CURRENT", "no agent answers")
+
+
+@pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"TERM": "vt100"}, {"TERM": "linux"}], ids=str)
+def test_without_colours_letters_tell_parts_apart(base: str, tmp_path: Path, environment: dict[str, str]) -> None:
+    """Where colours are not wanted, or are too few: not one sequence that sets one, and bars of letters."""
+    with terminal(tmp_path, "top", "--url", base, environment=environment) as screen:
+        text = screen.until("chat-7", "critical pool fills")
+        assert not COLOURS.search(screen.screen(styles=True))
+
+    assert re.search(r"WWWWW+K+-+[A-Z]*\.{3}", text)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "message"),
+    [
+        ((), {"TERM": "dumb"}, "TERM=dumb is no terminal that can be drawn on; `vramscope snapshot` prints lines"),
+        (("--url", "ftp://x"), {}, "--url: 'ftp://x' is not the URL of a server"),
+        (("--url", "http://x", "--config", "f"), {}, "--url and --config exclude each other; give one"),
+    ],
+    ids=["dumb", "url", "both"],
+)
+def test_what_cannot_be_shown_is_one_sentence(
+    tmp_path: Path, arguments: tuple[str, ...], environment: dict[str, str], message: str
+) -> None:
+    """The terminal is left as it was, the exit code is 2."""
+    with terminal(tmp_path, "top", *arguments, environment=environment, width=200) as screen:
+        text = screen.until("ended with 2")
+
+    assert text.startswith(f"vramscope: {message}")
+
+
+def test_without_an_agent_it_reads_by_itself(tmp_path: Path) -> None:
+    """With settings of its own it says so, and what it can't read."""
+    config = tmp_path / "vramscope.yml"
+    config.write_text("discovery: false\nservers: [{url: 'http://127.0.0.1:9', name: gone}]\n")
+    with terminal(tmp_path, "top", "--config", str(config), width=120) as screen:
+        screen.until("by itself", "gone", "failed")
+        screen.type("f")
+        screen.until("endpoint gone")
+        screen.type("C-c")
+        screen.until("ended with 0")
