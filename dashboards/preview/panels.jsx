@@ -41,15 +41,16 @@ function StatPanel({ panel, data, fieldConfig, width, height, timeZone }) {
 function BarGaugePanel({ panel, data, fieldConfig, width, height, timeZone }) {
   const theme = useTheme2();
   const { reduceOptions, orientation, displayMode, showUnfilled, valueMode = 'color', namePlacement = 'auto' } = panel.options;
+  const { minVizWidth = 8, minVizHeight = 16, maxVizHeight = 300, text } = panel.options;
   const values = fieldDisplays(data, fieldConfig, reduceOptions, theme, timeZone);
   return (
     <Repeated values={values} width={width} height={height} orientation={orientation} itemSpacing={10}
-      minVizWidth={8} minVizHeight={16} maxVizHeight={300}>
+      minVizWidth={minVizWidth} minVizHeight={minVizHeight} maxVizHeight={maxVizHeight}>
       {(value, size, _, { orientation: laidOut, alignmentFactors }) => (
         <BarGauge {...size} theme={theme} field={value.field} display={value.view?.getFieldDisplayProcessor(value.colIndex)}
           value={value.display} orientation={laidOut} displayMode={displayMode} showUnfilled={showUnfilled}
           alignmentFactors={alignmentFactors} valueDisplayMode={valueMode} namePlacement={namePlacement}
-          itemSpacing={10} lcdCellWidth={12} />
+          itemSpacing={10} lcdCellWidth={12} text={text} />
       )}
     </Repeated>
   );

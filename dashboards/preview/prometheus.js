@@ -31,7 +31,8 @@ export async function resolveVariables(list, source, asked) {
     } else {
       const [, selector, label] = /^label_values\((?:(.*),\s*)?(\w+)\)$/s.exec(query);
       const values = await source.labelValues(label, selector && interpolate(selector, variables, true));
-      variables[name] = { text: 'All', query: allValue, values };
+      const all = allValue ?? `(${values.map((value) => chosen(value).query).join('|')})`;
+      variables[name] = { text: 'All', query: all, values };
     }
   }
   return variables;
