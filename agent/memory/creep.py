@@ -22,7 +22,7 @@ ENVELOPE_MINUTES = 10
 STEP_BYTES = 24 * MIB
 STEP_DEVIATIONS = 4.0
 SLOPE_DEVIATIONS = 3.0  # of 4, 2 MiB an hour beside three steps would be told in 12 hours only every other time
-HALF_DEVIATIONS = 2 * 8**0.5  # a slope over half of the time is known to sqrt(8) of the deviation of the whole
+HALF_DEVIATIONS = 8**0.5  # two, and as much again for the other half
 LEAST_SECONDS = 2 * HOUR_SECONDS - 2 * MINUTE_SECONDS
 LEAST_BYTES_PER_HOUR = 20 * MIB
 LEAST_MINUTES = 5
@@ -161,21 +161,33 @@ def creep_of(segments: Sequence[Sequence[Point]]) -> Creep | None:
     if slope is None or slope <= 0:
         return None
     watched = sum(points[-1][0] - points[0][0] for points in segments)
+    noise, deviation = _doubt(segments, slope)
+    rise = slope * watched
+    least = LEAST_BYTES_PER_HOUR * min(1.0, LEAST_SECONDS / watched) ** 1.5 / HOUR_SECONDS
+    if slope <= max(least, SLOPE_DEVIATIONS * deviation) or rise <= 3 * noise or _slows_down(segments):
+        return None
+    return Creep(bytes_per_hour=slope * HOUR_SECONDS, deviation=deviation * HOUR_SECONDS, rise_bytes=round(rise))
+
+
+def _doubt(segments: Sequence[Sequence[Point]], slope: float) -> tuple[float, float]:
+    """The deviation of the points from lines of this slope, and that of the slope."""
     residuals = [_residuals(points, slope) for points in segments]
     flat = [one for part in residuals for one in part]
     freedom = len(flat) / max(1, len(flat) - len(segments) - 1)
     noise = 1.4826 * median(abs(one) for one in flat) * math.sqrt(freedom)
-    spans = sum(_span(points) for points in segments)
     alike = _alikeness(residuals)
-    deviation = noise / math.sqrt(spans) * math.sqrt((1 + alike) / (1 - alike))
-    rise = slope * watched
-    least = LEAST_BYTES_PER_HOUR * min(1.0, LEAST_SECONDS / watched) ** 1.5 / HOUR_SECONDS
-    if slope <= max(least, SLOPE_DEVIATIONS * deviation) or rise <= 3 * noise:
-        return None
-    recent = slope_of(_later_half(segments))
-    if recent is not None and recent + HALF_DEVIATIONS * deviation < slope / 2:
-        return None
-    return Creep(bytes_per_hour=slope * HOUR_SECONDS, deviation=deviation * HOUR_SECONDS, rise_bytes=round(rise))
+    spans = sum(_span(points) for points in segments)
+    return noise, noise / math.sqrt(spans) * math.sqrt((1 + alike) / (1 - alike))
+
+
+def _slows_down(segments: Sequence[Sequence[Point]]) -> bool:
+    """Whether the later half of the points grows less than half as fast as the earlier, no doubt: a warm-up does.
+
+    Each half is weighed with its own noise: beside one line through both, a bend would count as noise and hide itself.
+    """
+    earlier, later = _halves(segments)
+    before, now = slope_of(earlier), slope_of(later)
+    return before is not None and now is not None and now + HALF_DEVIATIONS * _doubt(later, now)[1] < before / 2
 
 
 def slope_of(segments: Sequence[Sequence[Point]]) -> float | None:
@@ -214,13 +226,13 @@ def _quantile(lows: Sequence[int]) -> int:
     return sorted(lows)[round((len(lows) - 1) / 5)]
 
 
-def _later_half(segments: Sequence[Sequence[Point]]) -> list[list[Point]]:
-    """The later half of all points, in their segments: growth that gets slower is a warm-up."""
-    rest = (sum(len(points) for points in segments) + 1) // 2
-    kept: list[list[Point]] = []
-    for points in reversed(segments):
-        kept.append(list(points[-rest:]))
-        rest -= len(kept[-1])
-        if rest <= 0:
-            break
-    return kept
+def _halves(segments: Sequence[Sequence[Point]]) -> tuple[list[Sequence[Point]], list[Sequence[Point]]]:
+    """The earlier and the later half of all points, in their segments."""
+    left = sum(len(points) for points in segments) // 2
+    earlier: list[Sequence[Point]] = []
+    later: list[Sequence[Point]] = []
+    for points in segments:
+        earlier.append(points[:left])
+        later.append(points[left:])
+        left = max(0, left - len(points))
+    return [part for part in earlier if len(part) >= 2], [part for part in later if len(part) >= 2]

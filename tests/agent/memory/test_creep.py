@@ -106,6 +106,14 @@ def test_a_warm_up_that_gets_slower_is_no_creep() -> None:
     assert watch.creep is None
 
 
+def test_a_warm_up_over_hours_is_no_creep() -> None:
+    """1.5 GiB, each half hour half of the rest: whenever one looks."""
+    watch = CreepWatch()
+    for minute in range(300):
+        watch.add(60.0 * minute, int(8 * 1024 * MIB + 1536 * MIB * (1 - 0.5 ** (minute / 30))))
+        assert watch.creep is None
+
+
 def test_nothing_is_said_in_the_first_two_hours() -> None:
     """However steep it is."""
     watch = CreepWatch()
