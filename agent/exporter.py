@@ -49,7 +49,8 @@ class Renderer:
             values.append(value)
         if series != self._series:
             self._series, self._lines = series, _laid_out(series)
-        return "".join([f"{start}{_number(values[index])}\n" for start, index in self._lines]).encode()
+        # + makes a number of a bool, and leaves others as they are
+        return "".join([f"{start}{+values[index]!r}\n" for start, index in self._lines]).encode()
 
 
 def _laid_out(series: list[Series]) -> list[tuple[str, int]]:
@@ -74,10 +75,6 @@ def _label_text(labels: Labels) -> str:
 
 def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
-
-
-def _number(value: float) -> str:
-    return str(int(value)) if isinstance(value, int) else repr(value)
 
 
 def _samples(snapshot: Snapshot) -> Iterator[Sample]:

@@ -187,18 +187,17 @@ class Poller:
             await asyncio.sleep(0 if read else MODEL_RETRY_SECONDS)
 
     async def _log(self, watch: ServerWatch, log: LogReader) -> None:
-        held = False
+        held = True  # maybe by who followed it before
         try:
             async for _ in self._beats(lambda: self._intervals.endpoints):
                 if watch.logs:
                     held = True
                     async with self._threaded("log", watch.facts.name, partial(log.read, watch.logs)) as outcome:
                         self._board.took_log(watch, outcome)
-                    continue
-                self._board.lost_log(watch)
-                if held:
-                    _in_daemon_thread(log.close)
+                elif held:
                     held = False
+                    self._board.lost_log(watch)
+                    _in_daemon_thread(log.close)
         finally:
             _in_daemon_thread(log.close)
 

@@ -79,12 +79,7 @@ def server_record(
             running=_sum(replica.requests.running for replica in replicas),
             waiting=_sum(replica.requests.waiting for replica in replicas),
         ),
-        counters=Counters(
-            **{
-                field: _sum(getattr(replica.counters, field) for replica in replicas)
-                for field in Counters.__struct_fields__
-            }
-        ),
+        counters=_total(replicas),
         fragmentation=(*_allocators(here, gpus, inside), *_fragmentation(server)),
         offload=serving.offload if serving else (),
         adapters=serving.adapters if serving else (),
@@ -126,6 +121,14 @@ def _log(log: LogReading, now: float) -> Log:
         last_failure=Failure(kind=last.kind, age_seconds=max(0.0, now - last.at), figures=last.figures)
         if last
         else None,
+    )
+
+
+def _total(replicas: Sequence[Replica]) -> Counters:
+    if len(replicas) == 1:
+        return replicas[0].counters
+    return Counters(
+        **{field: _sum(getattr(one.counters, field) for one in replicas) for field in Counters.__struct_fields__}
     )
 
 

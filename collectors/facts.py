@@ -40,11 +40,16 @@ class Seldom(Generic[T]):
 
     async def get(self, at: float) -> T | CollectorError:
         """As last answered, or what went wrong then."""
-        if self._known is None or at >= self._due_at:
-            self._known = await self._ask()
-            is_settled = not isinstance(self._known, CollectorError) or isinstance(self._known, Refused)
+        known = self._known
+        if known is None or self.is_due(at):
+            known = self._known = await self._ask()
+            is_settled = not isinstance(known, CollectorError) or isinstance(known, Refused)
             self._due_at = at + (self._every_seconds if is_settled else self._retry_seconds)
-        return self._known
+        return known
+
+    def is_due(self, at: float) -> bool:
+        """Whether ``get`` asks."""
+        return self._known is None or at >= self._due_at
 
     def lost(self) -> None:
         """The server may come back as another version."""

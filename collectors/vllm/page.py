@@ -1,6 +1,6 @@
 """One ``/metrics`` page of vLLM: the few lines that are needed, under one name each, by replica."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -28,6 +28,7 @@ _BARE_NAMES = {name for names in NAMES.values() for name in names} | _INFO
 _OF_THE_SERVER = {name: name for name in (PROCESS_START, *LMCACHE)}  # without a replica
 FULL_NAMES = {prefix + name: name for prefix in PREFIXES for name in _BARE_NAMES} | _OF_THE_SERVER
 _WANTED = Wanted(FULL_NAMES, spare={prefix + ADAPTERS for prefix in PREFIXES})  # vLLM never forgets a set of them
+_OTHERS = frozenset({ADAPTERS, *_OF_THE_SERVER})
 _UNKNOWN = frozenset({"", "None", "0"})
 MAX_REPLICAS = 512
 _MAX_NAME = 128
@@ -69,7 +70,7 @@ def parse_page(text: str, *, source: str) -> Page:
         Unreadable: cut off, a needed line that is malformed, or far more of them, or of replicas, than there can be.
     """
     samples = _WANTED.samples(text, source=source)
-    served = [sample.labels for sample in samples if FULL_NAMES[sample.name] not in (ADAPTERS, *_OF_THE_SERVER)]
+    served = _served(samples)
     replica = _naming(served)
     by_name: dict[str, list[Sample]] = {}
     kept, notes = possible(samples)
@@ -79,7 +80,10 @@ def parse_page(text: str, *, source: str) -> Page:
     replicas = _replicas(served, replica)
     if len(replicas) > MAX_REPLICAS:
         raise Unreadable("too_large", f"{source} names {len(replicas)} replicas; expected at most {MAX_REPLICAS}")
-    values: dict[Field, Values] = {field: _values(by_name, names, replica) for field, names in NAMES.items()}
+    most = _most(by_name, {id(labels): replica(labels) for labels in served})
+    values: dict[Field, Values] = {
+        field: next((most[name] for name in names if name in most), {}) for field, names in NAMES.items()
+    }
     cache_config, disputed = _agreed(by_name.get(CACHE_CONFIG, ()), replica)
     native, _ = _agreed(by_name.get(OFFLOAD_CONFIG, ()), replica)
     simple, _ = _agreed(by_name.get(SIMPLE_OFFLOAD_CONFIG, ()), replica)
@@ -130,13 +134,22 @@ def _family(labels: Labels) -> str | None:
     return labels.get("ReplicaId") or labels.get("WorkerId") or labels.get("model_name")
 
 
-def _values(by_name: dict[str, list[Sample]], names: tuple[str, ...], replica: Callable[[Labels], str]) -> Values:
-    found: Values = {}
-    samples = next((by_name[name] for name in names if name in by_name), ())
-    for sample in samples:
-        key = replica(sample.labels)
-        found[key] = max(sample.value, found.get(key, 0.0))
-    return found
+def _served(samples: Iterable[Sample]) -> Sequence[Labels]:
+    """The labels of replicas, each set once, for most samples of a page share theirs."""
+    return list({id(one.labels): one.labels for one in samples if FULL_NAMES[one.name] not in _OTHERS}.values())
+
+
+def _most(by_name: Mapping[str, Sequence[Sample]], replicas: Mapping[int, str]) -> dict[str, Values]:
+    """By name and replica, which is named by the identity of its labels, the highest value."""
+    most: dict[str, Values] = {}
+    for name, samples in by_name.items():
+        if name in _OTHERS:
+            continue
+        found = most[name] = {}
+        for sample in samples:
+            key = replicas[id(sample.labels)]
+            found[key] = max(sample.value, found.get(key, 0.0))
+    return most
 
 
 def _newest(by_name: dict[str, list[Sample]], names: tuple[str, ...]) -> Sequence[Sample]:
@@ -154,7 +167,11 @@ def _agreed(samples: Sequence[Sample], replica: Callable[[Labels], str]) -> tupl
     agreed: dict[str, Labels] = {}
     disputed: set[str] = set()
     for sample in samples:
-        labels = agreed.setdefault(replica(sample.labels), {})
+        key = replica(sample.labels)
+        if key not in agreed:
+            agreed[key] = dict(sample.labels)
+            continue
+        labels = agreed[key]
         for name, value in sample.labels.items():
             known = labels.setdefault(name, value)
             if known in _UNKNOWN:

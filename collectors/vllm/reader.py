@@ -93,7 +93,9 @@ class VllmReader:
         if page.started_at != self._started_at:
             self._lost()
         self._started_at = page.started_at
-        version, models = await asyncio.gather(self._version.get(at), self._models.get(at))
+        if self._version.is_due(at):  # both at once; else without tasks, whose making was a tenth of a read
+            await asyncio.gather(self._version.get(at), self._models.get(at))
+        version, models = await self._version.get(at), await self._models.get(at)
         known = models.data if isinstance(models, _Models) else ()
         if not page.replicas and not any(model.owned_by == "vllm" for model in known):
             advice = "start vLLM without --disable-log-stats, or check that the URL is that of a vLLM server"
