@@ -60,12 +60,16 @@ SETTLE_SECONDS = 60.0
 
 
 class Published:
-    """What the last tick left for readers. The forms that not every tick is asked for are made when one first is."""
+    """What the last tick left for readers. Its forms are made when one is first asked for, which not every tick is."""
 
-    def __init__(self, snapshot: Snapshot, metrics: bytes, at: float) -> None:
+    def __init__(self, snapshot: Snapshot, renderer: Renderer, at: float) -> None:
         self.snapshot = snapshot
-        self.metrics = metrics
         self.at = at
+        self._renderer = renderer
+
+    @cached_property
+    def metrics(self) -> bytes:
+        return self._renderer.render(self.snapshot)
 
     @cached_property
     def metrics_gzip(self) -> bytes:
@@ -283,7 +287,7 @@ class Board:
     def _publish(self) -> Published:
         now = self._clock()
         snapshot = self._snapshot(now)
-        return Published(snapshot, self._renderer.render(snapshot), now)
+        return Published(snapshot, self._renderer, now)
 
     def _snapshot(self, now: float) -> Snapshot:
         self.health.keep({"", *self._targets, *(watch.facts.name for watch in self.watches)})

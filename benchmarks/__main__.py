@@ -113,7 +113,7 @@ def hot(node: BusyNode) -> None:
     figure("one turn, all in", 1000 * p50(timings.turns), "ms", at_most=15, remark="the work of a second:")
     figure("  pass over the devices, read by the agent", 1000 * p50(timings.devices), "ms")
     figure("  8 servers asked over HTTP and read", 1000 * p50(timings.servers), "ms")
-    figure("  tick: attribute, render, compress, JSON", 1000 * p50(timings.ticks), "ms")
+    figure("  tick: attribute, render, compress", 1000 * p50(timings.ticks), "ms")
     figure("a look at the processes, every 5 s", 1000 * p50(timings.looks), "ms")
 
 

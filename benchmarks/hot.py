@@ -120,7 +120,7 @@ async def whole_turns(config: Path, write: Callable[[bytes], object], timings: T
             agent.board.took_server(source.watch, outcome)
 
     async def tick() -> None:
-        agent.board.tick()
+        _ = agent.board.tick().metrics_gzip
 
     async def look() -> None:
         agent.poller._take(done(agent._look()))

@@ -1,4 +1,4 @@
-"""Routes: every answer is bytes that the last tick left; nothing here waits for a GPU, an engine or a lock."""
+"""Routes: every answer is what the last tick left; nothing here waits for a GPU, an engine or a lock."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
