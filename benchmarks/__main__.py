@@ -25,7 +25,7 @@ from benchmarks import peer
 from benchmarks.costs import Family, cpu_share
 from benchmarks.forecasting import forecasting
 from benchmarks.hot import Timings
-from benchmarks.load import PLAIN, PROMETHEUS, Load, each_second, in_a_row
+from benchmarks.load import PLAIN, PROMETHEUS, Load, each_second, in_a_row, watched
 from benchmarks.node import COUNT, BusyNode, busy_node
 from benchmarks.pages import page
 from benchmarks.report import figure, p50, p99, section, spread
@@ -35,6 +35,7 @@ from tests.program import Program, running
 
 IN_A_ROW = 500
 CLIENTS = 50
+PAGES = 20
 ROUNDS = 20
 REST_SECONDS = 30
 SETTLE_SECONDS = 15
@@ -130,6 +131,10 @@ def at_rest(program: Program) -> None:
         shares = cpu_share([family], meanwhile)[0]
         parts = f"agent {shares[0]:.2f}, child {sum(shares[1:]):.2f}"
         figure(f"CPU, {name}", sum(shares), "% of a core", at_most=2, remark=parts)
+    sent: list[int] = []
+    shares = cpu_share([family], lambda: sent.append(watched(program.base, pages=PAGES, rounds=REST_SECONDS)))[0]
+    parts = f"each is sent {sent[0] / PAGES / REST_SECONDS / 1000:.1f} KB a second"
+    figure(f"CPU, {PAGES} pages open and one scrape a second", sum(shares), "% of a core", at_most=2, remark=parts)
 
 
 def meanwhiles(*bases: str) -> list[tuple[str, Callable[[], object]]]:

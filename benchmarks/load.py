@@ -105,6 +105,41 @@ def each_second(urls: Sequence[str], headers: Mapping[str, str], *, clients: int
     return asyncio.run(run())
 
 
+def watched(url: str, *, pages: int, rounds: int) -> int:
+    """So many pages kept live as a browser does, beside a scrape a second; the bytes that all of them were sent."""
+    parts = urlsplit(url)
+    ask = f"GET /api/v1/events HTTP/1.1\r\nHost: {parts.netloc}\r\nAccept-Encoding: gzip\r\n\r\n".encode()
+
+    async def page() -> int:
+        reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+        writer.write(ask)
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200"), head.decode("latin-1")
+        size = 0
+        try:
+            while data := await reader.read(65536):
+                size += len(data)
+        except asyncio.CancelledError:
+            writer.close()
+        return size
+
+    async def run() -> int:
+        scraper = Scraper(url, PROMETHEUS)
+        open_ = [asyncio.create_task(page()) for _ in range(pages)]
+        begin = time.monotonic()
+        for number in range(rounds):
+            await asyncio.sleep(begin + number - time.monotonic())
+            await scraper.scrape()
+        await asyncio.sleep(begin + rounds - time.monotonic())
+        scraper.close()
+        for task in open_:
+            assert not task.done(), "a page was not kept live"
+            task.cancel()
+        return sum(await asyncio.gather(*open_))
+
+    return asyncio.run(run())
+
+
 def _sum(scrapers: list[Scraper]) -> Load:
     return Load(
         seconds=[each for scraper in scrapers for each in scraper.seconds],

@@ -5,6 +5,7 @@ httpx's own transport takes several times the CPU for a request, which was the l
 
 import asyncio
 import contextlib
+import functools
 import ipaddress
 import socket
 import ssl
@@ -199,9 +200,7 @@ class _Connection:
     async def ask(self, request: httpx.Request) -> _Answer:
         """Send the request, which has no body, and give its answer once the head is there."""
         self._answer = _Answer()
-        lines = [b"%s %s HTTP/1.1" % (request.method.encode(), request.url.raw_path)]
-        lines += [b"%s: %s" % header for header in request.headers.raw]
-        self._writer.write(b"\r\n".join([*lines, b"", b""]))
+        self._writer.write(_encoded(request))
         while not self._answer.status:
             await self._feed()
         return self._answer
@@ -262,6 +261,13 @@ class _Body(httpx.AsyncByteStream):
 
     async def aclose(self) -> None:
         self._keep(self._connection)
+
+
+@functools.lru_cache(maxsize=256)  # the same few again and again, each an object that its endpoint keeps
+def _encoded(request: httpx.Request) -> bytes:
+    lines = [b"%s %s HTTP/1.1" % (request.method.encode(), request.url.raw_path)]
+    lines += [b"%s: %s" % header for header in request.headers.raw]
+    return b"\r\n".join([*lines, b"", b""])
 
 
 async def _addresses(host: str, port: int) -> list[tuple[socket.AddressFamily, Any]]:

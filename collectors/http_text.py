@@ -56,7 +56,8 @@ class Endpoint:
         if api_key is not None and not (api_key.isascii() and api_key.isprintable() and api_key == api_key.strip()):
             raise ValueError("the API key must be printable ASCII without spaces at its ends; check the key file")
         self._urls = {path: self._base.copy_with(path=self._base.path.rstrip("/") + path) for path in paths}
-        self._requests: dict[tuple[httpx.URL, bool], httpx.Request] = {}
+        self._requests: dict[tuple[str, bool], httpx.Request] = {}
+        self._url = str(self._base).rstrip("/")
         self._deadline_seconds = deadline_seconds
         self._max_bytes = max_bytes
         self._api_key = api_key
@@ -68,7 +69,7 @@ class Endpoint:
     @property
     def url(self) -> str:
         """The base URL without a trailing slash."""
-        return str(self._base).rstrip("/")
+        return self._url
 
     @property
     def has_key(self) -> bool:
@@ -86,9 +87,11 @@ class Endpoint:
         if path not in self._urls:
             raise ValueError(f"{path!r} is not one of the paths this endpoint may read: {sorted(self._urls)}")
         url = self._urls[path]
+        if (path, key) not in self._requests:
+            self._requests[path, key] = self._asking(url, key=key)
         try:
             async with asyncio.timeout(self._deadline_seconds):
-                return await self._follow(url, key=key)
+                return await self._follow(self._requests[path, key], key=key)
         except (TimeoutError, httpx.TimeoutException) as exc:
             message = (
                 f"{url} did not answer completely within {self._deadline_seconds:g} s; the server is overloaded or hung"
@@ -100,8 +103,9 @@ class Endpoint:
     async def aclose(self) -> None:
         await self._transport.aclose()
 
-    async def _follow(self, url: httpx.URL, *, key: bool) -> Answer:
-        answer = await self._request(url, key=key)
+    async def _follow(self, request: httpx.Request, *, key: bool) -> Answer:
+        url = request.url
+        answer = await self._answer(request)
         if isinstance(answer, Answer):
             return answer
         if not self._may_follow(url, answer):
@@ -109,7 +113,7 @@ class Endpoint:
                 f"{url} redirects to {_shown(answer)}; only the same host and path is followed: configure that URL"
             )
             raise Unreadable("redirect", message)
-        second = await self._request(answer, key=key)
+        second = await self._answer(self._asking(answer, key=key))
         if isinstance(second, Answer):
             return second
         raise Unreadable("redirect", f"{url} redirects more than once; configure the final URL")
@@ -119,8 +123,8 @@ class Endpoint:
         allowed = {url.path for url in self._urls.values()} | {asked.path + "/"}
         return same_origin and target.path in allowed and not target.query and not target.userinfo
 
-    async def _request(self, url: httpx.URL, *, key: bool) -> Answer | httpx.URL:
-        request = self._asking(url, key=key)
+    async def _answer(self, request: httpx.Request) -> Answer | httpx.URL:
+        url = request.url
         async with contextlib.aclosing(await self._transport.handle_async_request(request)) as response:
             if response.status_code in _REDIRECTS and "location" in response.headers:
                 return _resolved(url, response.headers["location"])
@@ -137,11 +141,8 @@ class Endpoint:
         return Answer(status=response.status_code, content_type=content_type, text=body.decode("utf-8", "replace"))
 
     def _asking(self, url: httpx.URL, *, key: bool) -> httpx.Request:
-        """The request, made once for each of the few URLs that are asked for."""
-        if (url, key) not in self._requests:
-            headers = {"Authorization": f"Bearer {self._api_key}"} if key and self._api_key is not None else {}
-            self._requests[url, key] = httpx.Request("GET", url, headers=_HEADERS | headers)
-        return self._requests[url, key]
+        headers = {"Authorization": f"Bearer {self._api_key}"} if key and self._api_key is not None else {}
+        return httpx.Request("GET", url, headers=_HEADERS | headers)
 
     async def _body(self, url: httpx.URL, response: httpx.Response) -> bytes:
         chunks: list[bytes] = []
