@@ -71,6 +71,16 @@ def test_the_wheel_carries_dashboards_and_alerts(installed: Path) -> None:
     assert "vramscope-node" in listed.stdout
 
 
+def test_what_an_extra_is_needed_for_says_so(installed: Path) -> None:
+    """One sentence, with the command that installs it."""
+    done = subprocess.run([installed / "vramscope", "top"], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 1
+    assert done.stderr == (
+        "vramscope: `vramscope top` draws with textual, which is not installed: pip install 'vramscope[top]'\n"
+    )
+
+
 def test_the_wheel_is_typed_and_brings_no_strangers(installed: Path) -> None:
     """py.typed is there; nvidia-ml-py is, the shim called pynvml is not."""
     listed = subprocess.run(

@@ -1,6 +1,7 @@
 """``vramscope top``: GPUs and servers as they are, until its person ends it."""
 
 import asyncio
+import importlib.util
 import os
 import sys
 from pathlib import Path
@@ -30,6 +31,8 @@ def top_command(
         raise InputError("--url and --config exclude each other; give one")
     if url is None and (user or password_file or ca_file):
         raise InputError("--user, --password-file and --ca-file are of the agent at --url; give that too")
+    if importlib.util.find_spec("textual") is None:
+        raise RunError(MISSING)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise InputError("standard input and output must be a terminal; for scripts there is `vramscope snapshot`")
     if not can_be_drawn_on(os.environ):
@@ -37,10 +40,8 @@ def top_command(
         raise InputError(f"TERM={term} is no terminal that can be drawn on; `vramscope snapshot` prints lines")
     colours = _prepared()
     source, name = _source(url, config, user=user, password_file=password_file, ca_file=ca_file)
-    try:
-        from agent.top.app import Top  # only here is textual needed
-    except ImportError as error:
-        raise RunError(MISSING) from error
+    from agent.top.app import Top  # only here is textual needed
+
     app = Top(source, name, colours=colours)
     app.run(mouse=False)
     if app.return_code:
