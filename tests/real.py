@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from typing import NoReturn
 
 import pytest
 
@@ -9,9 +10,11 @@ import pytest
 def require(name: str) -> str:
     """The path of a program. Without it the test is skipped; under ``VRAMSCOPE_REQUIRE_REAL=1`` it fails."""
     path = shutil.which(name)
-    if path is not None:
-        return path
-    sentence = f"{name} is not installed"
+    return path if path is not None else missing(f"{name} is not installed")
+
+
+def missing(sentence: str) -> NoReturn:
+    """End a test that needs what is not there."""
     if os.environ.get("VRAMSCOPE_REQUIRE_REAL") == "1":
         pytest.fail(sentence)
     pytest.skip(sentence)
