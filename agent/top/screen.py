@@ -97,7 +97,8 @@ def _title(shown: Shown, width: int) -> Text:
             parts.append("simulated node")
         if snapshot.recording is not None:
             parts.append(f"recording of {when:%Y-%m-%d}")
-        parts.append(f"{len(snapshot.devices)} GPU, {len(snapshot.servers)} server")
+        counts = ((len(snapshot.devices), "GPU"), (len(snapshot.servers), "server"))
+        parts.append(", ".join(f"{number} {what}{'' if number == 1 else 's'}" for number, what in counts))
     parts.append(words.name(shown.source))
     return Text(shortened("  ".join(parts), width), Style(bold=True))
 
