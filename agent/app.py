@@ -9,6 +9,7 @@ import signal
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -16,8 +17,9 @@ import psutil
 from agent.board import Board
 from agent.errors import InputError
 from agent.fleet import Fleet, ServerSpec
-from agent.poller import Poller
+from agent.poller import Poller, in_daemon_thread
 from agent.processes import Look, look
+from agent.recorder.past import Past
 from agent.recorder.player import Player
 from agent.recorder.records import Start
 from agent.recorder.ring import Ring
@@ -93,6 +95,7 @@ class Agent:
             web_problem=lambda: web.problem if web is not None else None,
             simulated=simulated_state is not None,
         )
+        self.past: Past | None = None
         self._state_file = StateFile(state_directory) if state_directory is not None else None
         writer = self._recorder(state_directory) if state_directory is not None and settings.recorder.minutes else None
         self._pace(settings)
@@ -145,6 +148,7 @@ class Agent:
         sizes = self.settings.recorder
         ring = Ring(state_directory, minutes=sizes.minutes, max_bytes=sizes.max_bytes)
         writer = Writer(ring, clock=time.monotonic, wall=time.time)
+        self.past = Past(ring.segments)
         self.board.tape = Tape(
             writer,
             watches=self.fleet.watches,
@@ -292,7 +296,8 @@ async def serve(
     async def reload() -> str | None:
         return _reload(agent, reload_settings)
 
-    app = build_app(agent.board, host_names=_host_names(), web=web, reload=reload)
+    past = partial(agent.past.asked, in_daemon_thread) if agent.past is not None else None
+    app = build_app(agent.board, host_names=_host_names(), web=web, reload=reload, past=past)
     server = HttpServer(app, listener, web)
     async with agent.polling() as polling:
         http = asyncio.create_task(server.run_forever())

@@ -197,9 +197,9 @@ class Poller:
                 elif held:
                     held = False
                     self._board.lost_log(watch)
-                    _in_daemon_thread(log.close)
+                    in_daemon_thread(log.close)
         finally:
-            _in_daemon_thread(log.close)
+            in_daemon_thread(log.close)
 
     async def _read_probes(self, probes: Probes) -> None:
         """Read the files of probes once a second while there are any; without one, not a thing is done."""
@@ -244,7 +244,7 @@ class Poller:
     @contextlib.asynccontextmanager
     async def _threaded(self, name: str, target: str, read: Callable[[], T]) -> AsyncIterator[Outcome[T]]:
         """The outcome of a blocking reading within its deadline; on leaving, waits for a thread that is still at it."""
-        thread = _in_daemon_thread(read)
+        thread = in_daemon_thread(read)
         yield await run(
             name, target, lambda: asyncio.shield(thread), deadline_seconds=THREAD_DEADLINE_SECONDS, clock=self._clock
         )
@@ -260,7 +260,7 @@ class Poller:
             await asyncio.sleep(due - self._clock())
 
 
-def _in_daemon_thread(read: Callable[[], T]) -> asyncio.Future[T]:
+def in_daemon_thread(read: Callable[[], T]) -> asyncio.Future[T]:
     """Run a blocking call in a thread that never keeps the process from ending, even when it hangs in the kernel."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()

@@ -72,6 +72,21 @@ def whole_bytes(file: BinaryIO) -> int:
         end += _HEAD.size + length
 
 
+def contents(file: BinaryIO) -> Iterator[bytes]:
+    """What is packed in each chunk of an open segment, still encoded, up to the first that is not whole."""
+    while len(head := file.read(_HEAD.size)) == _HEAD.size:
+        magic, version, length, unpacked, crc = _HEAD.unpack(head)
+        if magic != MAGIC or version != VERSION or max(length // 2, unpacked) > MAX_CHUNK_BYTES:
+            return
+        packed = file.read(length)
+        if len(packed) < length or zlib.crc32(packed) != crc:
+            return
+        content = zlib.decompressobj().decompress(packed, unpacked + 1)
+        if len(content) != unpacked:
+            return
+        yield content
+
+
 class RecordingFile:
     """A file that is read from its beginning, a chunk at a time; it is anybody's, and treated like that.
 

@@ -5,7 +5,8 @@ import { h, update } from "./dom.js";
 import { onFold } from "./folds.js";
 import { duration } from "./format.js";
 import { History } from "./history.js";
-import { AgentFault, follow, get, UNREACHABLE } from "./live.js";
+import { AgentFault, follow, UNREACHABLE } from "./live.js";
+import { loadHistory, onRange, rangeButtons } from "./range.js";
 import { onRoute } from "./route.js";
 import { refreshTip } from "./tip.js";
 import { main, status, title } from "./view.js";
@@ -26,7 +27,7 @@ let fault = null;
 async function take(fresh) {
   try {
     if (fresh.schema !== SCHEMA) throw new AgentFault("Page and agent are of different versions: reload this page");
-    if (changedAt === null || performance.now() - changedAt > STALE_MS) history.load(await get("api/v1/history"));
+    if (changedAt === null || performance.now() - changedAt > STALE_MS) await loadHistory(history);
     history.extend(fresh);
     if (fresh.time !== drawn?.time) changedAt = performance.now();
     const risen = drawn && changes(drawn, fresh);
@@ -50,6 +51,7 @@ function draw(fresh) {
   update(node, main(fresh, history));
   update(document.getElementById("version"), h("span", { id: "version" }, `vramscope ${fresh.version}`));
   update(document.getElementById("status"), status(fresh));
+  update(document.getElementById("range"), rangeButtons(fresh));
   showTitle();
   refreshTip();
 }
@@ -85,6 +87,10 @@ function setText(element, text) {
 
 setInterval(() => document.hidden || showFreshness(), LOOK_MS);
 onFold(() => draw(drawn));
+onRange(() => loadHistory(history).then(() => {
+  history.extend(drawn);
+  draw(drawn);
+}, hear));
 onRoute(() => drawn && draw(drawn));
 document.addEventListener("visibilitychange", () => drawn && showTitle());
 follow({ take, hear });

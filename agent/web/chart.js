@@ -15,6 +15,7 @@ const COLUMNS = 300; // more points than so many are drawn as the highest of eac
 export function chart(server, pool, { history, pace }) {
   const all = history.of(server, pool);
   const { capacity_tokens: capacity, forecast } = pool;
+  if (capacity === null && pool.used_tokens === null) return null; // its tokens are not counted here
   if (!all.some(([, used]) => used !== null)) return null;
   const end = all.at(-1)[0];
   const span = history.span ?? SPANS.find((seconds) => seconds >= end - all[0][0]) ?? SPANS.at(-1);

@@ -1,5 +1,6 @@
 """Routes: every answer is what the last tick left; nothing here waits for a GPU, an engine or a lock."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Protocol
@@ -15,6 +16,7 @@ from agent.web.guard import RELOAD_PATH, Guard
 from agent.web.web_file import WebFile
 
 STATIC_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+PAST_SECONDS = 8.0
 STATIC_FOLDER = Path(__file__).parent
 
 
@@ -46,12 +48,17 @@ Reload = Callable[[], Awaitable[str | None]]
 
 
 def build_app(
-    latest: Latest, *, host_names: frozenset[str], web: WebFile | None = None, reload: Reload | None = None
+    latest: Latest,
+    *,
+    host_names: frozenset[str],
+    web: WebFile | None = None,
+    reload: Reload | None = None,
+    past: Callable[[], Awaitable[bytes]] | None = None,
 ) -> Guard:
     """The application.
 
     ``host_names`` are lower-case names of this node under which a browser may open the page, ``web`` says who may ask
-    (everybody without one), and ``reload`` is what ``POST /-/reload`` calls.
+    (everybody without one), ``reload`` is what ``POST /-/reload`` calls, and ``past`` gives what a recorder kept.
     """
     static = _load_static()
     web = web or WebFile()
@@ -75,8 +82,16 @@ def build_app(
             return _text(reason, 503)
         return _bytes(latest.snapshot_json, "application/json")
 
-    async def history(_: Request) -> Response:
-        return _bytes(latest.history_json(), "application/json")
+    async def history(request: Request) -> Response:
+        if "recorded" not in request.query_params:
+            return _bytes(latest.history_json(), "application/json")
+        if past is None:
+            return _text("nothing is recorded here; without ?recorded this has the last ten minutes", 404)
+        try:
+            async with asyncio.timeout(PAST_SECONDS):
+                return _bytes(await past(), "application/json")
+        except TimeoutError:
+            return _text("the disk is too slow for what was recorded; try again", 503)
 
     async def ready(_: Request) -> Response:
         reason = latest.not_ready()

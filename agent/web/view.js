@@ -68,7 +68,8 @@ export function status(fresh) {
   const failing = fresh.collectors.filter((one) => one.error).length;
   return h("p", { id: "status" },
     fresh.recording && h("span", { class: "bad", "data-recording": "" },
-      `recording of ${moment(fresh.time)}, not this host now`),
+      `recording of ${moment(fresh.time)}, not this host now${fresh.recording.speed && fresh.recording.speed !== 1
+        ? `, ${fresh.recording.speed} times as fast` : ""}`),
     fresh.simulated && h("span", { class: "bad" }, "simulated node, not this host"),
     h("span", {}, location.host),
     driver && h("span", {}, `driver ${driver}`),

@@ -2,7 +2,7 @@
 
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import msgspec
 import uvicorn
@@ -19,7 +19,13 @@ class Site:
     ``tick`` counts the snapshots handed out, ``frozen`` hands out the same one again, ``refusal`` answers 503 with it.
     """
 
-    def __init__(self, node: Callable[[int], Snapshot] = sample.node, *, port: int = 0) -> None:
+    def __init__(
+        self,
+        node: Callable[[int], Snapshot] = sample.node,
+        *,
+        port: int = 0,
+        past: Callable[[], Awaitable[bytes]] | None = None,
+    ) -> None:
         self.tick = 0
         self.frozen = False
         self.refusal: str | None = None
@@ -28,7 +34,7 @@ class Site:
         self._socket = socket.create_server(("127.0.0.1", port))
         self.port: int = self._socket.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}/"
-        app = build_app(self, host_names=frozenset())
+        app = build_app(self, host_names=frozenset(), past=past)
         self._server = uvicorn.Server(uvicorn.Config(app, log_config=None, ws="none", lifespan="off"))
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._socket]}, daemon=True)
         self._thread.start()

@@ -128,6 +128,13 @@ def test_stale_collection_is_not_ready_and_a_stuck_tick_serves_nothing(base: str
     assert [httpx.get(base + path).status_code for path in ("/-/healthy", "/metrics", "/api/v1/snapshot")] == [503] * 3
 
 
+def test_what_was_recorded_is_there_where_something_was(base: str) -> None:
+    """Without a recorder one sentence says what there is instead."""
+    answer = httpx.get(base + "/api/v1/history?recorded")
+
+    assert (answer.status_code, answer.text.partition(";")[0]) == (404, "nothing is recorded here")
+
+
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "TRACE"])
 def test_only_reading_is_allowed(base: str, method: str) -> None:
     """One clear sentence and the allowed methods."""
