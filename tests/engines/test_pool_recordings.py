@@ -50,8 +50,8 @@ def played(request: pytest.FixtureRequest) -> Played:
 
 
 def _counted_at(signals: list[PoolSignal]) -> float | None:
-    """When the server's own counter first moved."""
-    first = next((one.shortages for one in signals if one.shortages is not None), 0) or 0
+    """When the server's own counter first moved; SGLang's is absent until then."""
+    first = signals[0].shortages or 0
     return next((one.at for one in signals if (one.shortages or 0) > first), None)
 
 
