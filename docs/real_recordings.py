@@ -17,7 +17,7 @@ from agent.backtest.score import LEAST_LEAD, alarms_of
 from agent.memory.exhaustion import exhaustion_of
 from agent.recorder.player import Player
 
-logging.getLogger("agent").addHandler(logging.NullHandler())  # what an agent would log again when it is replayed
+logging.getLogger("vramscope").addHandler(logging.NullHandler())  # what an agent would log again when it is replayed
 FOLDER = Path(__file__).parents[1] / "tests" / "fixtures" / "recordings"
 SHOWN = ("forecast", "use >= 90 %", "predict_linear 5 min")
 
