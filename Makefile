@@ -21,6 +21,7 @@ lint: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.browser
 
 backtest: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.pools test
