@@ -210,6 +210,25 @@ def test_a_phone_shows_all_of_it(show: Open, node: states.State) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") == 375
 
 
+def test_on_a_phone_every_gpu_keeps_its_name(show: Open) -> None:
+    """However long the names of servers are: those are cut instead."""
+
+    def node(tick: int) -> Snapshot:
+        whole = states.many(tick)
+        return replace(
+            whole, servers=tuple(replace(one, name=one.name + "-of-a-long-name" * 3) for one in whole.servers)
+        )
+
+    page = show(Site(node))
+    page.resize(400, 812)
+
+    cut = page.evaluate(
+        "[...document.querySelectorAll('.gpu .name')].filter((one) => one.scrollWidth > one.clientWidth).length"
+    )
+
+    assert cut == 0
+
+
 def test_on_a_phone_the_bars_of_a_card_stand_under_each_other(show: Open) -> None:
     """Live above budget, each over the whole width; the thin bar of the row stays in the row."""
     page = show(Site(states.many))
