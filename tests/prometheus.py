@@ -35,7 +35,18 @@ class Prometheus:
 
     def query(self, expression: str) -> list[dict[str, Any]]:
         """The samples of an expression, now."""
-        result: list[dict[str, Any]] = self.get("query", query=expression)["result"]
+        return self.at(expression, None)
+
+    def at(self, expression: str, time: float | None) -> list[dict[str, Any]]:
+        """The samples of an expression at a moment, None: now."""
+        when = {} if time is None else {"time": str(time)}
+        result: list[dict[str, Any]] = self.get("query", query=expression, **when)["result"]
+        return result
+
+    def range(self, expression: str, *, start: float, end: float, step: float) -> list[dict[str, Any]]:
+        """The series of an expression between two moments."""
+        window = {"start": str(start), "end": str(end), "step": str(step)}
+        result: list[dict[str, Any]] = self.get("query_range", query=expression, **window)["result"]
         return result
 
 
@@ -47,6 +58,8 @@ def prometheus(
     *,
     options: Mapping[str, Any] | None = None,
     alertmanager: str | None = None,
+    flags: Sequence[str] = (),
+    port: int | None = None,
 ) -> Iterator[Prometheus]:
     """Run Prometheus in a folder of its own until the block ends.
 
@@ -55,6 +68,8 @@ def prometheus(
         rules: rule files that it evaluates.
         options: further keys of every scrape config.
         alertmanager: ``host:port`` of the one that its alerts go to.
+        flags: more of its command line.
+        port: where it listens on loopback, None: anywhere.
     """
     config = {
         "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
@@ -67,13 +82,14 @@ def prometheus(
     if alertmanager is not None:
         config["alerting"] = {"alertmanagers": [{"static_configs": [{"targets": [alertmanager]}]}]}
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config), encoding="utf-8")
-    address = f"127.0.0.1:{free_port()}"
+    address = f"127.0.0.1:{port or free_port()}"
     command = [
         require("prometheus"),
         f"--config.file={folder / 'prometheus.yml'}",
         f"--storage.tsdb.path={folder / 'data'}",
         f"--web.listen-address={address}",
         "--log.level=warn",
+        *flags,
     ]
     with server_running(command, address, folder / "prometheus.log") as client:
         yield Prometheus(client)
@@ -85,7 +101,7 @@ def server_running(command: Sequence[str], address: str, log: Path) -> Iterator[
     with log.open("w", encoding="utf-8") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output)
     try:
-        with httpx.Client(base_url=f"http://{address}", timeout=10, trust_env=False) as client:
+        with httpx.Client(base_url=f"http://{address}", timeout=60, trust_env=False) as client:
             _await_ready(process, client, log)
             yield client
     finally:
