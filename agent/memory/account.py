@@ -1,6 +1,7 @@
 """Bytes of a model by arithmetic: each part whole and what one rank keeps of it, and the parts put onto stages."""
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -61,6 +62,7 @@ class Account(Struct, frozen=True, kw_only=True):
         )
 
 
+@lru_cache(maxsize=64)  # a plan weighs a model in the same few ways for each of its budgets
 def account_for(
     blueprint: Blueprint,
     *,

@@ -6,6 +6,7 @@ likewise, a router E H. A family whose matrices are not all known has no bluepri
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 
 from msgspec import Struct
 
@@ -18,7 +19,7 @@ from agent.memory.layers import Layer
 from agent.memory.matrices import Matrix, Stored, vector
 
 
-class Blueprint(Struct, frozen=True, kw_only=True):
+class Blueprint(Struct, frozen=True, kw_only=True, dict=True):
     """All matrices of a model without its vision or audio parts. ``tied``: the embedding serves as the head.
 
     ``first``: what else is loaded beside the embedding. ``mtp``: those of its multi-token-prediction layers, which
@@ -32,7 +33,7 @@ class Blueprint(Struct, frozen=True, kw_only=True):
     first: tuple[Matrix, ...] = ()
     mtp: tuple[Matrix, ...] = ()
 
-    @property
+    @cached_property
     def parameters(self) -> int:
         """Multi-token-prediction layers left out."""
         kinds = {layer: _elements(layer) for layer in set(self.layers)}

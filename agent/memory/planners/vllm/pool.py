@@ -31,7 +31,8 @@ def plan(stages: Sequence[Stage], settings: Settings, *, cuda_bytes: int | None)
     groups = settings.groups
     sizes = [block_bytes(groups, stage) for stage in range(len(stages))]
     blocks = _blocks(stages, sizes, settings, cuda_bytes)
-    return [_budget(groups, stage, size, blocks, settings) for stage, size in enumerate(sizes)]
+    needed = [(group, group.blocks_per_request(settings.load)) for group in groups]
+    return [_budget(needed, stage, size, blocks, settings) for stage, size in enumerate(sizes)]
 
 
 def block_bytes(groups: Sequence[Group], stage: int) -> int:
@@ -86,8 +87,10 @@ def _available(stage: Stage, settings: Settings, cuda_bytes: int | None) -> int 
     return requested_bytes(cuda_bytes, settings) - stage.loaded_bytes - inside
 
 
-def _budget(groups: Sequence[Group], stage: int, size: int, blocks: int | None, settings: Settings) -> KvBudget:
-    needed = [(group, group.blocks_per_request(settings.load)) for group in groups]
+def _budget(
+    needed: Sequence[tuple[Group, int]], stage: int, size: int, blocks: int | None, settings: Settings
+) -> KvBudget:
+    groups = settings.groups
     per_request = sum(count for _, count in needed)
     slope = sum(Fraction(size, block_tokens(group, settings)) for group in groups if group.spec.grows)
     concurrency = blocks / per_request if blocks is not None and per_request else None

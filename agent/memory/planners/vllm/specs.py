@@ -14,6 +14,7 @@ Source: vLLM 0.33 v1/kv_cache_interface.py, platforms/interface.py (_align_hybri
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -43,7 +44,7 @@ class Load(Struct, frozen=True, kw_only=True):
     aligned: bool = False  # states are kept at block boundaries, for prefix caching
 
 
-class Spec(Struct, frozen=True, kw_only=True):
+class Spec(Struct, frozen=True, kw_only=True, dict=True):
     """One cache of one layer. Specs that are equal share a group.
 
     Attributes:
@@ -62,7 +63,7 @@ class Spec(Struct, frozen=True, kw_only=True):
     padded_bytes: int | None = None
     sharded: bool = False
 
-    @property
+    @cached_property
     def page_bytes(self) -> int:
         return self.padded_bytes or ceil_div(self.filled_bytes, self.alignment) * self.alignment
 
@@ -71,7 +72,7 @@ class Spec(Struct, frozen=True, kw_only=True):
         """Of a page, what is not padding."""
         return self.entry_bytes if self.kind == "state" else self.entry_bytes * (self.block_size // self.ratio)
 
-    @property
+    @cached_property
     def type(self) -> tuple[object, ...]:
         """Layers of one type and block size need the same blocks of a request, whatever their pages."""
         match self.cache:
@@ -85,7 +86,7 @@ class Spec(Struct, frozen=True, kw_only=True):
                 return (self.kind,)
         return ("ring",) if self.kind == "ring" else ("full",)
 
-    @property
+    @cached_property
     def grows(self) -> bool:
         """Whether each further token of a request needs more of it."""
         return self.type == ("full",)
