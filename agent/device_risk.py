@@ -63,7 +63,7 @@ class DeviceRisk:
                     xids=health.xids,
                 )
             )
-        if lodgers:
+        if lodgers and all(server.pids or server.state == "down" for _, server in lodgers):
             parts = {part.component: part.bytes for part in device.components if not part.server}
             found += risk.guests(parts, hidden_is_known="reserved" in parts and "other_processes" in parts)
         return [sign for sign in found if sign is not None]

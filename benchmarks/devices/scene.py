@@ -72,6 +72,7 @@ class Scene:
             started_at=float(self.restarts),
             restarts=self.restarts,
             devices=tuple(f"GPU-{index}" for index in range(len(self.cards))),
+            pids=tuple(range(100, 100 + len(self.cards))),
             requests=Requests(running=10, waiting=0),
             counters=Counters(preemptions=0, prompt_tokens=None, generation_tokens=None),
             log=Log(version=None, ready=True, age_seconds=0.0, failures=failures),

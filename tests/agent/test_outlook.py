@@ -265,16 +265,19 @@ def test_fragmentation_and_budget() -> None:
 
 
 def test_levels_of_a_device() -> None:
-    """Headroom, hardware, guests beside a server, and no reading at all."""
+    """Headroom, hardware, guests beside a server whose own processes are known, and no reading at all."""
     lost = GpuHealth(gpu="0", lost=True)
     guest = device(part("reserved", 0), part("other_processes", GIB))
     blind = replace(FULL, total_bytes=None, free_bytes=None, components=())
     assert Looks().level(replace(FULL, headroom_ratio=0.05)) == ("watch", "low_headroom")
     assert Looks().level(replace(FULL, health=lost)) == ("critical", "hardware")
     assert Looks().level(guest) == ("ok", None)
-    found, _ = Looks().look(guest, serving())
+    found, _ = Looks().look(guest, serving(pids=(7,)))
     assert found.risk is not None
     assert found.risk.reason == "foreign_process"
+    of_the_server_itself, _ = Looks().look(guest, serving(pids=()))
+    assert of_the_server_itself.risk is not None
+    assert of_the_server_itself.risk.level == "ok"
     assert Looks().level(blind) == ("watch", "blind")
 
 
