@@ -115,9 +115,10 @@ function laidOut(panels, variables) {
 
 /** Puts a section's panels down; returns by how many cells the repeated ones made it taller. */
 function repeated(section, variables, shift, placed) {
-  let taller = 0;
+  const grown = []; // below which line by how much
+  const taller = (y) => Math.max(0, ...grown.filter(({ below }) => below <= y).map(({ by }) => by));
   for (const panel of section) {
-    const box = { ...panel.gridPos, y: panel.gridPos.y + shift + taller };
+    const box = { ...panel.gridPos, y: panel.gridPos.y + shift + taller(panel.gridPos.y) };
     if (!panel.repeat || panel.type === 'row') {
       placed.push({ panel, box, variables });
       continue;
@@ -127,9 +128,10 @@ function repeated(section, variables, shift, placed) {
       placed.push({ panel, box: at, variables: { ...variables, [panel.repeat]: chosen(value) } });
     });
     const last = placed.at(-1).box;
-    taller += last.y + last.h - (box.y + box.h);
+    const before = taller(panel.gridPos.y);
+    grown.push({ below: panel.gridPos.y + panel.gridPos.h, by: before + last.y + last.h - (box.y + box.h) });
   }
-  return taller;
+  return taller(Infinity);
 }
 
 function across(box, index, panel, variables) {

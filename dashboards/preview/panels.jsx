@@ -1,5 +1,5 @@
 // One component per panel type, each made of what @grafana/ui publishes. A type that it does not draw says so.
-import { getDisplayValueAlignmentFactors, getFieldDisplayName, getFieldDisplayValues } from '@grafana/data';
+import { dateTimeFormat, getDisplayValueAlignmentFactors, getFieldDisplayName, getFieldDisplayValues } from '@grafana/data';
 import { BarGauge, BigValue, TimeSeries, TooltipPlugin, VizLegend, VizRepeater, useTheme2 } from '@grafana/ui';
 import { TableNG } from '@grafana/ui/unstable';
 
@@ -66,10 +66,13 @@ function TablePanel({ panel, data, fieldConfig, width, height, timeRange }) {
 }
 
 /** In place of a panel of a type that no published package draws: its series, and what each says last. */
-export function Undrawn({ panel, data }) {
+export function Undrawn({ panel, data, timeRange, timeZone }) {
   const items = data.flatMap((frame) => frame.fields.slice(1).map((field) => {
     const { text, color } = field.display(field.values.at(-1));
-    return { label: `${getFieldDisplayName(field, frame, data)}: ${text}`, color, yAxis: 1 };
+    const [{ values: times, config: { interval } }] = frame.fields;
+    const ended = times.at(-1) + interval < timeRange.to.valueOf();
+    const until = ended ? `, until ${dateTimeFormat(times.at(-1), { timeZone, format: 'HH:mm' })}` : '';
+    return { label: `${getFieldDisplayName(field, frame, data)}: ${text}${until}`, color, yAxis: 1 };
   }));
   return (
     <>

@@ -1,0 +1,89 @@
+"""The node page and the terminal, of the demo at a moment at which its pool is foreseen to be full."""
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from rich.console import Console
+from rich.terminal_theme import MONOKAI
+from rich.text import Text
+
+from tests.browser import Browser
+from tests.program import Program, finished, running
+from tests.tmux import terminal
+
+SPEED = "10"
+STORY_SECONDS = 180.0  # of waiting for the moment: the demo's whole story is 150 s at that speed
+USED = (0.6, 0.8)
+COLUMNS = 80
+ROWS = 24
+WIDEST = 200  # of what is written; nothing is wrapped
+SHEET = 780  # CSS pixels: 80 columns and a margin
+PAGES = (
+    ("page", "", 1280, "light"),
+    ("page-dark", "", 1280, "dark"),
+    ("page-phone", "", 400, "dark"),
+    ("page-server", "#server/{server}", 1280, "dark"),
+)
+TERMINAL = """<!doctype html><meta charset="utf-8"><style>
+body {{ margin: 0; background: {background}; color: {foreground}; display: inline-block; }}
+pre {{ margin: 12px 16px; font: 15px/1.25 "DejaVu Sans Mono", monospace; }}
+{stylesheet}</style><pre>{code}</pre>"""
+
+
+@contextmanager
+def at_the_moment() -> Iterator[tuple[Program, str]]:
+    """The demo while its pool fills, and its server's name."""
+    with running("demo", "--speed", SPEED, "--seed", "1", "--listen", "127.0.0.1:0") as demo:
+        yield demo, str(demo.until(lambda: _filling(demo), seconds=STORY_SECONDS))
+
+
+def pages(browser: Browser, demo: Program, server: str, folder: Path) -> Iterator[Path]:
+    """Pictures of the page on a desk and on a phone, light and dark, and of the view of a server."""
+    for name, address, width, scheme in PAGES:
+        page = browser.open(f"{demo.base}/{address.format(server=quote(server))}", width=width, height=900)
+        page.prefer(scheme)
+        page.wait_until("document.querySelector('[data-component=kv_used]')", seconds=60)
+        page.screenshot(folder / f"{name}.png")
+        page.close()
+        yield folder / f"{name}.png"
+
+
+def terminals(browser: Browser, demo: Program, folder: Path) -> Iterator[Path]:
+    """Pictures of what ``vramscope snapshot`` and ``vramscope top`` write."""
+    yield _written(browser, folder / "snapshot.png", finished("snapshot", "--url", demo.base).stdout)
+    colours = {"COLORTERM": "truecolor"}
+    with terminal(folder, "top", "--url", demo.base, width=COLUMNS, height=ROWS, environment=colours) as screen:
+        screen.until("SERVER", "reasoner")
+        yield _written(browser, folder / "top.png", screen.screen(styles=True))
+        screen.type("End", "Enter")
+        screen.until("esc back")
+        yield _written(browser, folder / "top-server.png", screen.screen(styles=True))
+
+
+def _filling(demo: Program) -> str | None:
+    for server in demo.snapshot()["servers"]:
+        for pool in server["pools"]:
+            forecast = pool.get("forecast")
+            foreseen = forecast and forecast["exhaustion_seconds"]["likely"]
+            if foreseen and USED[0] <= (pool["used_ratio"] or 0) <= USED[1]:
+                return str(server["name"])
+    return None
+
+
+def _written(browser: Browser, picture: Path, text: str) -> Path:
+    """A terminal's text with its colours, as a picture."""
+    console = Console(record=True, width=WIDEST, file=io.StringIO())
+    console.print(Text.from_ansi(text.rstrip("\n")), no_wrap=True, crop=False)
+    written = picture.with_suffix(".html")
+    written.write_text(console.export_html(theme=MONOKAI, code_format=TERMINAL), encoding="utf-8")
+    page = browser.open(written.as_uri(), width=SHEET, height=100)
+    width, height = page.wait_until(
+        "document.querySelector('pre') && [document.body.offsetWidth, document.body.offsetHeight]"
+    )
+    page.resize(max(width, SHEET), height)
+    page.screenshot(picture)
+    page.close()
+    return picture
