@@ -24,10 +24,10 @@ from agent.dashboards_command import dashboards_command
 from agent.demo import run_demo
 from agent.errors import InputError, RunError
 from agent.plan_command import plan_command
-from agent.postmortem.command import look_into, write_out
+from agent.postmortem.command import is_same, look_into, write_out
 from agent.postmortem.html import as_html
 from agent.postmortem.text import as_text
-from agent.printable import printable
+from agent.printable import encodable, printable
 from agent.recorder.command import keep_recording
 from agent.recorder.player import Player
 from agent.remote import LOCAL_AGENT, Agent, agent_options
@@ -213,7 +213,8 @@ def record_command(config: Path | None, state_directory: Path | None, as_json: b
     """
     settings = _settings(config)
     path = keep_recording(state_directory or _state_directory(settings), settings.recorder)
-    click.echo(msgspec.json.encode({"schema": "vramscope.record/1", "file": str(path)}) if as_json else str(path))
+    document = {"schema": "vramscope.record/1", "file": encodable(str(path))}
+    click.echo(msgspec.json.encode(document) if as_json else str(path))
 
 
 @cli.command("replay")
@@ -245,6 +246,8 @@ def postmortem_command(file: Path, as_json: bool, html: Path | None) -> None:
     """
     if as_json and html is not None:
         raise InputError("--json and --html exclude each other; give one")
+    if html is not None and is_same(html, file):
+        raise InputError(f"--html {html}: that is the recording itself; give the page another name")
     report = look_into(Player(file, replayed_board))
     if html is not None:
         write_out(html, as_html(report))

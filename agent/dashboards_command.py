@@ -10,6 +10,7 @@ from agent.dashboards import Dashboard, config_map, shipped
 from agent.errors import InputError, RunError
 from agent.kubernetes_names import namespace_name, object_name, parse_labels
 from agent.memory.units import shown
+from agent.printable import encodable
 from agent.rules import as_yaml
 
 
@@ -99,6 +100,8 @@ def _maps(
     dashboards: list[Dashboard], name: str, namespace: str | None, labels: dict[str, str], folder: str
 ) -> list[dict[str, object]]:
     namespace_name(namespace)
+    if not folder.isprintable():
+        raise InputError(f"--folder: expected the name of a folder, got {shown(folder)}")
     try:
         return [
             config_map(
@@ -122,7 +125,7 @@ def _written(folder: Path, texts: dict[str, str]) -> list[str]:
         for name, text in texts.items():
             path = folder / name
             path.write_text(text, encoding="utf-8")
-            paths.append(str(path))
+            paths.append(encodable(str(path)))
     except OSError as error:
         raise RunError(f"--out: can't write to {folder}: {error.strerror}") from error
     return paths

@@ -16,6 +16,11 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
+def encodable(text: str) -> str:
+    """The text, with escapes for what a path has that is not of UTF-8: as it stands in documents."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def all_printable(record: T) -> T:
     """The same record with every text in it printable, its keys too."""
     return msgspec.convert(_printable(msgspec.to_builtins(record)), type(record))

@@ -1,5 +1,6 @@
 """Snapshots from a running agent."""
 
+import asyncio
 import ssl
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,8 @@ from collectors.http_text import parse_base_url
 
 LOCAL_AGENT = "http://127.0.0.1:10175"
 SECONDS = 5.0
+WHOLE_SECONDS = 30.0
+"""For an answer that comes in drops."""
 MAX_BYTES = 64 << 20
 _OPTIONS = (
     click.option("--url", metavar="URL", help="A running agent (default: one on this host, else by itself)."),
@@ -74,10 +77,14 @@ class Agent:
             RunError: no agent answers there, or something else does.
         """
         try:
-            snapshot = msgspec.json.decode(await self._read(), type=Snapshot)
+            async with asyncio.timeout(WHOLE_SECONDS):
+                content = await self._read()
+            snapshot = msgspec.json.decode(content, type=Snapshot)
         except httpx.HTTPError as error:
             raise RunError(self._unreached(error)) from error
-        except msgspec.DecodeError as error:
+        except TimeoutError as error:
+            raise RunError(f"{self.base} did not answer in full within {WHOLE_SECONDS:g} s") from error
+        except (msgspec.DecodeError, RecursionError) as error:
             raise RunError(
                 f"{self.base} answered something that is no {SCHEMA}; is it another program or version?"
             ) from error

@@ -18,6 +18,9 @@ _TOKEN = re.compile(
     )\s*""",
     re.VERBOSE,
 )
+_PLAIN = re.compile(r"\\[^1-9ZuUN]|\[\^?\]?(?:\\.|[^\]\\])*\]")
+_NOT_RE2 = re.compile(r"\\[1-9ZuUN]|\(\?(?:[=!>(#]|<[=!]|P=|[a-zA-Z]*[aLux][a-zA-Z]*[:)-])|[*+?}]\+")
+"""What Python reads and RE2 refuses, beside escapes and classes: https://github.com/google/re2/wiki/Syntax."""
 _ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "t": "\t", "r": "\r", "\\": "\\", '"': '"', "'": "'"}
 
 
@@ -75,6 +78,8 @@ def _matcher(name: str, operator: str, quoted: str) -> Matcher:
             re.compile(value)
         except re.error as error:
             raise ValueError(f"{shown(value)} is not a regular expression: {error}") from error
+        if _NOT_RE2.search(_PLAIN.sub(".", value)):
+            raise ValueError(f"{shown(value)} has what regular expressions of Prometheus (RE2) lack")
     return Matcher(name, operator, value)
 
 

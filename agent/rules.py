@@ -22,6 +22,8 @@ from agent.memory.units import shown
 RUNBOOKS = "https://github.com/vramscope/vramscope/blob/main/docs/runbooks"
 THEMES = ("kv_pool", "device_memory", "budget", "processes", "failures", "hardware", "agent", "fleet")
 """The files, in the order in which one that holds all of them has their groups."""
+MAX_VALUE = 1e300
+"""Beyond that an expression has no such number."""
 Group = dict[str, Any]
 
 
@@ -68,7 +70,7 @@ def parse_threshold(text: str) -> tuple[str, float]:
         number = int(value) if whole else float(value)
     except ValueError:
         number = math.nan
-    if not (0 <= number <= most and math.isfinite(number)):
+    if not (0 <= number <= most and number < MAX_VALUE):
         expected = "a number from 0 to 1" if most == 1 else f"{'a whole number' if whole else 'a number'}, 0 or more"
         raise ValueError(f"{name}: expected {expected}, got {shown(value)}")
     return name, number

@@ -13,7 +13,7 @@ from agent.rule_selector import parse_selector
 from agent.rules import RUNBOOKS, THEMES, Choices, as_yaml, manifest, parse_threshold, rules, thresholds
 
 _PREFIX = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
-_URL = re.compile(r"https?://[^\s/{}][^\s{}]*")
+_URL = re.compile(r"https?://[^\s/{}\ud800-\udfff][^\s{}\ud800-\udfff]*")
 T = TypeVar("T")
 
 

@@ -45,7 +45,7 @@ def read_bundle(player: Player) -> Iterator[Recording]:
                 pool.ran_out(published.at, failed[name])
     for (name, (replica, kind)), pool in pools.items():
         for signals in pool.runs:
-            where = f"{player.file.path.name} {name} {replica} {kind}"
+            where = f"{player.file.name} {name} {replica} {kind}"
             yield Recording(name=f"{pool.facts.engine}:{where}", facts=pool.facts, signals=signals)
 
 

@@ -44,7 +44,7 @@ def read_recording(path: Path) -> Recording:
         signals = [decoder.decode(line) for line in lines[1:]]
     except OSError as exc:
         raise InputError(f"{path}: {(exc.strerror or 'not readable').lower()}") from exc
-    except msgspec.MsgspecError as exc:
+    except (msgspec.MsgspecError, RecursionError) as exc:
         raise InputError(f"{path}: not a recording of signals ({exc})") from exc
     if any(after.at <= before.at for before, after in itertools.pairwise(signals)):
         raise InputError(f"{path}: times go back; expected signals in order of a monotonic clock")

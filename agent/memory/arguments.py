@@ -263,7 +263,7 @@ def _speculation(text: str) -> str:
     """A speculative config in one word: by the model's own layers, by a draft model, or by neither."""
     try:
         config = json.decode(text, type=dict[str, Any])
-    except MsgspecError:
+    except (MsgspecError, RecursionError):
         return text
     method, tokens = str(config.get("method", "")), config.get("num_speculative_tokens")
     kind = "mtp" if method.endswith("mtp") else "ngram" if method in _WITHOUT_LAYERS else "draft"

@@ -1,5 +1,6 @@
 """``vramscope postmortem``: play a recording to its end, and gather what it shows."""
 
+import contextlib
 from pathlib import Path
 
 from agent.errors import RunError
@@ -20,9 +21,16 @@ def look_into(player: Player) -> Postmortem:
         for published in player.ticks():
             findings.take(published.snapshot)
         kept_for = player.frozen[-1] if player.frozen else None
-        return findings.report(file=player.file.path.name, kept_for=kept_for, problem=player.file.problem)
+        return findings.report(file=player.file.name, kept_for=kept_for, problem=player.file.problem)
     except ValueError as error:
         raise RecordingError(f"{player.file.path}: {error}") from error
+
+
+def is_same(one: Path, other: Path) -> bool:
+    """Whether both name the same file."""
+    with contextlib.suppress(OSError):
+        return one.samefile(other)
+    return False
 
 
 def write_out(path: Path, text: str) -> None:

@@ -65,7 +65,7 @@ def _device(report: Postmortem, device: DeviceFinding) -> str:
         "rise until then",
         "change in it",
     )
-    name = f"gpu {device.gpu} <small>{escape(device.name or '')} {escape(device.uuid)}</small>"
+    name = f"gpu {escape(device.gpu)} <small>{escape(device.name or '')} {escape(device.uuid)}</small>"
     return _section(name, chart + _table(heads, rows))
 
 

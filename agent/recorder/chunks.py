@@ -15,6 +15,7 @@ from typing import BinaryIO
 import msgspec
 
 from agent.errors import InputError
+from agent.printable import encodable
 from agent.recorder.records import Record
 
 MAGIC = b"VRSC"
@@ -96,6 +97,7 @@ class RecordingFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.name = encodable(path.name)
         self.problem: str | None = None
 
     def records(self) -> Iterator[Record]:
@@ -108,6 +110,7 @@ class RecordingFile:
         try:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
             with os.fdopen(descriptor, "rb") as file:
+                os.set_blocking(descriptor, True)  # a pipe's writer may be slow; one that has none was not waited for
                 for records in self._chunks(file):
                     begun = True
                     yield from records
@@ -117,7 +120,7 @@ class RecordingFile:
             message = f"{self.path}: {error}"
             if not begun or error.fatal:
                 raise RecordingError(message) from error
-            self.problem = f"{message}; what is before that is shown"
+            self.problem = encodable(f"{message}; what is before that is shown")
         if not begun and self.problem is None:
             raise RecordingError(f"{self.path}: it is empty; expected a recording made by `vramscope record`")
 

@@ -49,7 +49,7 @@ class Player:
     ) -> Board:
         if self._started_at is None:
             self._started_at = start.wall
-        recording = Recording(file=self.file.path.name, started_at=self._started_at, speed=self._speed)
+        recording = Recording(file=self.file.name, started_at=self._started_at, speed=self._speed)
         return self._make_board(start, watches, clock=clock, wall=wall, recording=recording)
 
     def _all(self) -> Iterator[Published]:

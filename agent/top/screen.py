@@ -1,6 +1,5 @@
 """One screen as lines of text: what a person has chosen, over the newest snapshot, in so many columns and rows."""
 
-from datetime import UTC, datetime
 from typing import Literal
 
 from msgspec import Struct
@@ -91,12 +90,11 @@ def _title(shown: Shown, width: int) -> Text:
     snapshot = shown.snapshot
     parts = ["vramscope"]
     if snapshot is not None:
-        when = datetime.fromtimestamp(snapshot.time, UTC)
-        parts.append(when.strftime("%H:%M:%S UTC"))
+        parts.append(words.moment(snapshot.time, "%H:%M:%S UTC"))
         if snapshot.simulated:
             parts.append("simulated node")
         if snapshot.recording is not None:
-            parts.append(f"recording of {when:%Y-%m-%d}")
+            parts.append(words.moment(snapshot.time, "recording of %Y-%m-%d"))
         counts = ((len(snapshot.devices), "GPU"), (len(snapshot.servers), "server"))
         parts.append(", ".join(f"{number} {what}{'' if number == 1 else 's'}" for number, what in counts))
     parts.append(words.name(shown.source))

@@ -1,6 +1,7 @@
 """What a terminal shows of figures and names: short, ASCII where that does, and of a width that is known."""
 
 import unicodedata
+from datetime import UTC, datetime
 
 from agent.memory.levels import Level
 from agent.memory.risk import Reason, Risk
@@ -37,6 +38,14 @@ def name(text: str) -> str:
         else char.encode("unicode_escape").decode("ascii")
         for char in printable(text)
     )
+
+
+def moment(at: float, form: str) -> str:
+    """Seconds since the epoch as UTC, in the form of ``strftime``; those of no year are not known."""
+    try:
+        return datetime.fromtimestamp(at, UTC).strftime(form)
+    except (ValueError, OverflowError, OSError):
+        return UNKNOWN
 
 
 def risk(one: Risk | None, *, reason: bool = True) -> str:

@@ -1,6 +1,7 @@
 """``vramscope dashboards``: what comes along is written out as it is, for files and for Kubernetes."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -121,3 +122,12 @@ def test_a_folder_that_cannot_be_made_is_one_sentence(capsys: pytest.CaptureFixt
 
     assert run(["dashboards", "--out", str(tmp_path / "file" / "below")]) == 1
     assert "can't write to" in capsys.readouterr().err
+
+
+def test_a_path_that_is_no_utf_8_is_escaped(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """In JSON; a folder of Grafana is refused."""
+    name = os.fsdecode(b"\xff")
+
+    files = json.loads(_written(capsys, "--out", str(tmp_path / name), "--json", "vramscope-kv"))["files"]
+    assert files == [f"{tmp_path}/\\udcff/vramscope-kv.json"]
+    assert run(["dashboards", "--configmap", "x", "--folder", name, "--json"]) == 2

@@ -81,3 +81,13 @@ def test_a_wrong_option_is_one_sentence(
     assert error.startswith(f"vramscope: {message}")
     assert error.count("\n") == 1
     assert "a:b" not in error
+
+
+def test_an_answer_without_a_bottom_is_no_snapshot(capsys: pytest.CaptureFixture[str]) -> None:
+    """Arrays in arrays, deeper than anything reads."""
+    latest = FakeLatest()
+    latest.snapshot_json = b'{"x":' + b"[" * 100_000
+    with serving_on_loopback(latest) as base:
+        assert run(["snapshot", "--url", base]) == 1
+
+    assert "answered something that is no vramscope.snapshot/1" in capsys.readouterr().err

@@ -229,3 +229,22 @@ def test_a_mistake_is_one_sentence(options: tuple[str, ...], sentence: str, caps
     assert output.out == ""
     assert output.err.startswith(f"vramscope: {sentence}")
     assert output.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("pattern", ["(?=a)b", r"(a)\\1", "a++", r"a\\Z", "(?x)a", "(?<!a)b"])
+def test_a_pattern_that_prometheus_lacks_is_refused(pattern: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rather than written into rules that it would not load."""
+    assert run(["rules", "--selector", f'job=~"{pattern}"']) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("pattern", ["a[*+]b", r"a\\+\\+", "(?i)a", "[(?=]"])
+def test_a_pattern_that_only_looks_like_that_is_taken(pattern: str) -> None:
+    """Escaped, or in a class."""
+    assert parse_selector(f'job=~"{pattern}"') == f'job=~"{pattern}"'
+
+
+def test_a_number_without_end_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """In one sentence."""
+    assert run(["rules", "--set", f"hidden_bytes=1{'0' * 400}"]) == 2
+    assert capsys.readouterr().err.startswith("vramscope: --set: hidden_bytes: expected a whole number, 0 or more")

@@ -1,5 +1,6 @@
 """What a recording is said to show: as text (golden), as JSON, as HTML."""
 
+import os
 import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -9,6 +10,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from agent.cli import run
 from agent.postmortem.html import as_html
 from agent.postmortem.report import Postmortem
 from agent.postmortem.text import as_text
@@ -243,3 +245,23 @@ def test_many_events_are_bounded(report: Postmortem) -> None:
     many = replace(report, events=(event,) * 200, events_left_out=7)
 
     assert "and 147 more; --json has them" in as_text(many)
+
+
+def test_a_recording_is_not_written_over(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By the page about it, under whatever name."""
+    before = bundle.read_bytes()
+    other = bundle.with_name("other.html")
+    other.symlink_to(bundle)
+
+    assert run(["postmortem", str(bundle), "--html", str(other)]) == 2
+    assert "that is the recording itself" in capsys.readouterr().err
+    assert bundle.read_bytes() == before
+
+
+def test_a_name_that_is_no_utf_8_is_escaped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In JSON, which has no other text."""
+    file = tmp_path / os.fsdecode(b"\xff.vramscope")
+    file.write_bytes(RECORDED.read_bytes())
+
+    assert run(["postmortem", str(file), "--json"]) == 0
+    assert msgspec.json.decode(capsys.readouterr().out)["file"] == "\\udcff.vramscope"

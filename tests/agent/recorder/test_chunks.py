@@ -3,6 +3,8 @@
 import os
 import random
 import struct
+import threading
+import time
 import zlib
 from pathlib import Path
 
@@ -159,3 +161,21 @@ def test_records_that_make_no_sense_are_one_sentence(said: str, tmp_path: Path) 
         Player(path, replayed_board).open()
 
     assert raised.value.message == f"{path}: it has readings that make no sense: {said}"
+
+
+def test_a_pipe_is_read_to_its_end(tmp_path: Path) -> None:
+    """However slow its writer is: a read that finds nothing yet is no end."""
+    os.mkfifo(tmp_path / "r")
+    content = pack(ticks(3))[0] + pack(ticks(2, 3))[0]
+    held = os.open(tmp_path / "r", os.O_RDWR)  # so that the reader finds a writer
+    read: list[Record] = []
+    file = RecordingFile(tmp_path / "r")
+    reader = threading.Thread(target=lambda: read.extend(file.records()))
+    reader.start()
+    for part in (content[:5], content[5:40], content[40:]):
+        time.sleep(0.05)
+        os.write(held, part)
+    os.close(held)
+    reader.join(10)
+
+    assert tuple(read) == ticks(5)

@@ -184,3 +184,9 @@ def test_what_cannot_be_read_is_said() -> None:
 def test_a_recording_and_a_simulation_say_so() -> None:
     """In the first line, where nobody misses it."""
     assert "simulated node" in text_of(drawn(replace(eight(), simulated=True), height=3))
+
+
+@pytest.mark.parametrize("time", [1e300, -1e300, 2.0**62, -(2.0**62)])
+def test_a_time_of_no_year_is_not_known(time: float) -> None:
+    """Whatever an agent says: the rest is drawn all the same."""
+    assert "vramscope  -" in text_of(drawn(replace(eight(), time=time), height=3))
