@@ -1,6 +1,7 @@
 """``vramscope top`` in a real terminal: keys, sizes, an agent that goes away, and no colour where none is wanted."""
 
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -77,6 +78,19 @@ def test_keys_choose_sort_and_open(base: str, tmp_path: Path) -> None:
         screen.until("by risk")
         screen.type("q")
         screen.until("ended with 0")
+
+
+def test_a_key_of_another_encoding_is_no_key(base: str, tmp_path: Path) -> None:
+    """A terminal of Latin-1 sends bytes that are not UTF-8; keys after it are read as always."""
+    with terminal(tmp_path, "top", "--url", base) as screen:
+        screen.until("by risk")
+        screen.type("-H", "e9")
+        for _ in range(50):  # what comes together with that byte goes with it
+            screen.type("n")
+            time.sleep(0.1)
+            if "by name" in screen.screen():
+                return
+    raise AssertionError("keys are read no more")
 
 
 def test_it_follows_the_size_of_the_window(base: str, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from agent.top.follow import Source
+from agent.top.keyboard import Keyboard
 from agent.top.rows import SORTS, Sort
 from agent.top.screen import Choice, Page, Screen, screen
 from agent.top.seen import Seen
@@ -66,7 +67,7 @@ class Top(App[None]):
     def __init__(
         self, source: Source, name: str, *, colours: bool, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        super().__init__(ansi_color=True)
+        super().__init__(driver_class=Keyboard, ansi_color=True)
         self._source = source
         self._seen = Seen(name, clock=clock)
         self._colours = colours
