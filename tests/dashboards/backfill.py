@@ -5,7 +5,7 @@ have: a recording rule's samples, and of an alert the time in which it fired.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -35,14 +35,16 @@ def a_day(folder: Path, *, end: int, port: int | None = None) -> Iterator[Promet
         for scrape in Day(folder / "node", began=began).scrapes():
             file.writelines(samples(scrape, began=began))
         file.write("# EOF\n")
-    with backfilled(folder, pages, RULES, start=began + SCRAPE_SECONDS, end=end, step=SCRAPE_SECONDS, port=port) as one:
+    with backfilled(
+        folder, [pages], RULES, start=began + SCRAPE_SECONDS, end=end, step=SCRAPE_SECONDS, port=port
+    ) as one:
         yield one
 
 
 @contextmanager
 def backfilled(
     folder: Path,
-    pages: Path,
+    pieces: Iterable[Path],
     rules: Sequence[Mapping[str, Any]],
     *,
     start: int,
@@ -50,9 +52,14 @@ def backfilled(
     step: int,
     port: int | None = None,
 ) -> Iterator[Prometheus]:
-    """Prometheus over these samples (OpenMetrics) and what the rules make of them, evaluated every ``step`` seconds."""
+    """Prometheus over these samples and what the rules make of them, evaluated every ``step`` seconds.
+
+    Args:
+        pieces: files of OpenMetrics, each read and removed before the next is asked for.
+    """
     data = folder / "data"
-    _blocks(pages, data)
+    for piece in pieces:
+        _blocks(piece, data)
     for stage, those in enumerate(stages(rules)):
         written = folder / f"rules-{stage}.txt"
         with _over(folder, step=step) as server, written.open("w", encoding="utf-8") as file:
@@ -78,8 +85,8 @@ def stages(rules: Sequence[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any
 def samples(scrape: Scrape, *, began: int) -> Iterator[str]:
     """The lines of one scrape of the agent and of each engine, with their time, and those that Prometheus adds."""
     at = began + int(scrape.at)
-    yield from _scraped(scrape.agent, AGENT, at=at)
-    yield from _scraped(scrape.agent if THERE[0] <= scrape.at < THERE[1] else None, GONE, at=at)
+    yield from scraped(scrape.agent, AGENT, at=at)
+    yield from scraped(scrape.agent if THERE[0] <= scrape.at < THERE[1] else None, GONE, at=at)
     for name, page in scrape.engines.items():
         labels = {**ENGINE, "instance": f"{name}:8000"}
         yield f"up{_text(labels)} {int(page is not None)} {at}\n"
@@ -87,7 +94,8 @@ def samples(scrape: Scrape, *, began: int) -> Iterator[str]:
             yield from labelled(page, labels, at=at, start=FIRST_TOKEN)
 
 
-def _scraped(page: str | None, labels: Labels, *, at: int) -> Iterator[str]:
+def scraped(page: str | None, labels: Labels, *, at: int | str) -> Iterator[str]:
+    """The lines of one scrape of an agent, with their time, and those that Prometheus adds; None: it fails."""
     yield f"up{_text(labels)} {int(page is not None)} {at}\n"
     if page is not None:
         lines = list(labelled(page, labels, at=at))
@@ -96,7 +104,7 @@ def _scraped(page: str | None, labels: Labels, *, at: int) -> Iterator[str]:
         yield f"scrape_samples_scraped{_text(labels)} {len(lines)} {at}\n"
 
 
-def labelled(page: str, labels: Labels, *, at: int, start: str = "") -> Iterator[str]:
+def labelled(page: str, labels: Labels, *, at: int | str, start: str = "") -> Iterator[str]:
     """The samples of a page with more labels and a time; only those whose name begins like this."""
     added = _text(labels)[:-1]
     for line in page.splitlines():
