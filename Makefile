@@ -33,7 +33,7 @@ fuzz: $(VENV)/.dev
 	$(PYTEST) -q -m fuzz
 
 soak: $(VENV)/.dev
-	$(PYTEST) -q -s -m soak tests/soak
+	$(PYTEST) -q -s -m soak tests/soak tests/dashboards
 
 docs: $(VENV)/.dev
 	$(BIN)/python -m docs.build

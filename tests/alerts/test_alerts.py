@@ -119,9 +119,9 @@ def test_a_recorded_series_is_called_level_metric_operation(rule: dict[str, Any]
     """Of a metric of ours; a counter without its ``_total``, as only its rate is recorded."""
     level, metric, operation = rule["record"].split(":")
 
-    assert level in {"instance", "instance_level", "instance_component", "server", "gpu_server_component"}
+    assert set(level.split("_")) <= {"instance", "level", "component", "gpu", "server", "kind"}
     assert metric in BY_NAME or f"{metric}_total" in BY_NAME
-    assert re.fullmatch(r"(max_)?deviation|max|min|sum|count|ratio_rate10m", operation)
+    assert re.fullmatch(r"(max_)?deviation|max|min|sum|count|ratio_rate10m|increase5m", operation)
 
 
 @each_alert

@@ -62,7 +62,7 @@ class Story(Node):
 
 
 def scenario(kind: str) -> Scenario:
-    """Eight GPUs with a server each. At risk: two pools fill up, a process creeps, another takes the room, one restarts."""
+    """Eight GPUs with a server each. At risk: two pools fill, one process creeps, one takes room, one server dies."""
     eight, reasoning = load_scenario("eight"), load_scenario("reasoning")
     (server,) = reasoning.servers
     risky = kind == "at_risk"
