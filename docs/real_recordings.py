@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from agent.app import replayed_board
 from agent.backtest.bundles import read_bundle
 from agent.backtest.episodes import Episode, episodes_of
-from agent.backtest.forecasters import FORECASTERS, Look, looks
+from agent.backtest.forecasters import FORECASTERS, OURS, Look, looks
 from agent.backtest.recordings import Recording
-from agent.backtest.report import backtest, of
+from agent.backtest.report import backtest, gain_text, of
 from agent.backtest.score import LEAST_LEAD, alarms_of
 from agent.memory.exhaustion import exhaustion_of
 from agent.recorder.player import Player
@@ -73,6 +73,9 @@ def scores() -> Iterator[str]:
     for name, one in found.scores.items():
         wrong = one.false_seconds_per_hour * found.hours
         yield f"| {name} | {of(one.recall)} | {of(one.precision_near)} | {wrong:.0f} |"
+    brier = (f"{gain_text(one.gain)} climatology for {one.horizon_seconds} s" for one in found.scores[OURS].calibration)
+    yield ""
+    yield f"Brier score of the forecast: {', '.join(brier)}."
 
 
 TABLES = {"stories": table, "scores": scores}

@@ -77,7 +77,8 @@ def test_what_an_extra_is_needed_for_says_so(installed: Path) -> None:
 
     assert done.returncode == 1
     assert done.stderr == (
-        "vramscope: `vramscope top` draws with textual, which is not installed: pip install 'vramscope[top]'\n"
+        "vramscope: `vramscope top` draws with textual, which is not installed: "
+        f"{installed / 'python'} -m pip install 'vramscope[top]'\n"
     )
 
 

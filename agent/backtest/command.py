@@ -14,7 +14,7 @@ from agent.backtest.bundles import read_bundle
 from agent.backtest.forecasters import OURS
 from agent.backtest.recordings import SUFFIX as SIGNALS
 from agent.backtest.recordings import Recording, read_recording
-from agent.backtest.report import HEADS, Backtest, backtest, of, rows
+from agent.backtest.report import HEADS, Backtest, backtest, gain_text, of, rows
 from agent.errors import InputError
 from agent.printable import printable
 from agent.recorder.player import Player
@@ -87,5 +87,5 @@ def _print(result: Backtest) -> None:
     for one in ours.calibration:
         console.print(
             f"probability for {one.horizon_seconds} s: Brier score {one.brier:.4f}, climatology {one.climatology:.4f}, "
-            f"{one.gain:.0%} below, {one.looks} looks"
+            f"{gain_text(one.gain)}, {one.looks} looks"
         )

@@ -25,6 +25,11 @@ HEADS = (
 )
 
 
+def gain_text(gain: float) -> str:
+    """How far a Brier score is from that of always saying how often it comes; lower is better."""
+    return f"{abs(gain):.0%} {'below' if gain >= 0 else 'above'}"
+
+
 class Backtest(Struct, frozen=True, kw_only=True):
     """What forecasters are worth on some recordings; ``forecast`` is this program's, the others are baselines.
 

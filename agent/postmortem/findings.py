@@ -309,7 +309,7 @@ def _summary(
         whose = f" of {one.server}" if one.server else ""
         parts.append(
             f"In the {minutes:.1f} min before, {one.component}{whose} on gpu {device.gpu} rose most, by "
-            f"{size_text(one.rise_bytes)}."
+            f"{size_text(one.rise_bytes)}{' (at first it was not known)' if one.start_bytes is None else ''}."
         )
     else:
         parts.append(f"In the {minutes:.1f} min before, no component rose.")

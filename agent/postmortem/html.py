@@ -6,7 +6,7 @@ from pathlib import Path
 
 from agent.postmortem.charts import areas, curves, lines_legend, memory_legend
 from agent.postmortem.report import DeviceFinding, Postmortem, ServerFinding
-from agent.postmortem.text import alarm_text, clock, event_text, facts, moment, ratio, signed, size
+from agent.postmortem.text import alarm_text, clock, event_text, facts, moment, pool_text, ratio, signed, size
 
 STYLE = Path(__file__).with_name("style.css")
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
@@ -83,7 +83,7 @@ def _server(report: Postmortem, server: ServerFinding) -> str:
         parts.append(lines_legend(requests))
     rows = [
         (
-            f"pool {pool.replica} {pool.kind}",
+            pool_text(pool),
             ratio(pool.start_ratio),
             ratio(pool.before_ratio),
             ratio(pool.after_ratio),

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from agent.memory.units import size_text
-from agent.postmortem.report import AlarmFinding, DeviceFinding, Moved, Postmortem, ServerFinding
+from agent.postmortem.report import AlarmFinding, DeviceFinding, Moved, PoolFinding, Postmortem, ServerFinding
 from agent.printable import printable
 from agent.recorder.incidents import Incident
 
@@ -59,6 +59,10 @@ def facts(report: Postmortem) -> Iterator[tuple[str, str]]:
 
 def event_text(event: Incident) -> str:
     return f"{event.subject}: {event.text}" + (f" ({event.count} times)" if event.count > 1 else "")
+
+
+def pool_text(pool: PoolFinding) -> str:
+    return f"KV pool of replica {pool.replica} ({pool.kind})"
 
 
 def alarm_text(alarm: AlarmFinding) -> str:
@@ -120,5 +124,5 @@ def _server(server: ServerFinding) -> Iterator[str]:
         running, waiting = ("-" if n is None else n for n in (server.load.running, server.load.waiting))
         yield f"  before: {running} running, {waiting} waiting"
     for pool in server.pools:
-        shares = f"{ratio(pool.start_ratio)}, {ratio(pool.before_ratio)} before, {ratio(pool.after_ratio)} after"
-        yield printable(f"  pool {pool.replica} {pool.kind}: {shares}; at most {ratio(pool.highest_ratio)} until then")
+        shares = f"{ratio(pool.start_ratio)} first, {ratio(pool.before_ratio)} before, {ratio(pool.after_ratio)} after"
+        yield printable(f"  {pool_text(pool)} in use: {shares}; at most {ratio(pool.highest_ratio)} until then")

@@ -64,7 +64,7 @@ def _of_server(last: Server, server: Server, at: float) -> Iterator[Incident]:
         yield incident("host_oom_kill", text, (server.host_oom_kills or 0) - last.host_oom_kills)
     if server.state != last.state:
         died = server.state == "down"
-        yield incident("died" if died else "state", f"{last.state}, now {server.state}")
+        yield incident("died" if died else "state", f"was {last.state}, now {server.state}")
     if server.restarts > last.restarts:
         yield incident("restarted", "it was started anew", server.restarts - last.restarts)
     if server.version != last.version and server.version is not None and last.version is not None:

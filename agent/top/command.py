@@ -3,6 +3,7 @@
 import asyncio
 import importlib.util
 import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -14,7 +15,10 @@ from agent.settings import Settings, load_settings
 from agent.top.follow import Attached, ByItself, Source
 from agent.top.terminal import can_be_drawn_on, colour_system
 
-MISSING = "`vramscope top` draws with textual, which is not installed: pip install 'vramscope[top]'"
+MISSING = (
+    "`vramscope top` draws with textual, which is not installed: "
+    f"{shlex.quote(sys.executable)} -m pip install 'vramscope[top]'"
+)
 
 
 @click.command("top")

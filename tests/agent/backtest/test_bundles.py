@@ -16,6 +16,7 @@ from tests.agent.recorder.flight import Flight
 from tests.agent.test_board import BLOCKS, serving
 
 RECORDED = Path("tests/fixtures/recordings")
+FORMAT_1 = Path("tests/fixtures/recorded-format-1.vramscope")
 
 
 def pools(flight: Flight) -> list[Recording]:
@@ -86,17 +87,27 @@ def run(folder: Path, *options: str) -> tuple[int, str]:
 
 
 def test_the_command_reads_them() -> None:
-    """Beside the baselines, by engine; the recording of an earlier agent too."""
+    """Beside the baselines, by engine."""
     code, output = run(RECORDED, "--json")
 
     assert code == 0
+    assert '"recordings":8,' in output.replace(" ", "")
     assert '"vllm":' in output
     assert '"predict_linear 5 min":' in output
 
 
+def test_the_recording_of_an_earlier_agent_is_read(tmp_path: Path) -> None:
+    """Of the first format."""
+    (tmp_path / "old.vramscope").write_bytes(FORMAT_1.read_bytes())
+    code, output = run(tmp_path)
+
+    assert code == 0
+    assert "1 recordings, 0.0 h: 1 episodes, 1 with an event" in output
+
+
 def test_one_that_is_damaged_counts_up_to_there(tmp_path: Path) -> None:
     """With a sentence."""
-    content = bytearray((RECORDED / "format-1.vramscope").read_bytes())
+    content = bytearray(FORMAT_1.read_bytes())
     content[len(content) * 3 // 4] ^= 1
     (tmp_path / "half.vramscope").write_bytes(content)
     code, output = run(tmp_path)
@@ -113,7 +124,7 @@ def test_what_can_not_be_read_is_said_in_a_sentence(tmp_path: Path) -> None:
     code, output = run(tmp_path)
     assert (code, "bad.vramscope: no recording of vramscope" in output) == (2, True)
 
-    path.write_bytes((RECORDED / "format-1.vramscope").read_bytes()[:100])
+    path.write_bytes(FORMAT_1.read_bytes()[:100])
     code, output = run(tmp_path)
     assert (code, "ends within its first second" in output) == (2, True)
 

@@ -4,6 +4,7 @@ import pytest
 
 from agent.backtest.episodes import Episode
 from agent.backtest.forecasters import Look
+from agent.backtest.report import gain_text
 from agent.backtest.score import Score, Tally, add, alarms_of, score, share
 
 
@@ -113,3 +114,8 @@ def test_wilsons_interval() -> None:
     assert found.low == pytest.approx(0.833, abs=0.001)
     assert found.high == pytest.approx(0.994, abs=0.001)
     assert share(0, 0).value is None
+
+
+def test_a_gain_below_zero_is_above() -> None:
+    """No sign to be read twice."""
+    assert (gain_text(0.17), gain_text(-0.21)) == ("17% below", "21% above")

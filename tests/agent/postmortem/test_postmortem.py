@@ -16,12 +16,12 @@ from agent.postmortem.report import Postmortem
 from agent.postmortem.text import as_text
 from tests.agent.postmortem.story import WALL, Story, report_of
 from tests.agent.recorder.flight import Flight
-from tests.agent.test_board import BLOCKS, GIB, facts, serving
+from tests.agent.test_board import BLOCKS, GIB, facts, gpu, serving
 from tests.browser import chromium
 from tests.real import require
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "postmortem.txt"
-RECORDED = Path(__file__).parents[2] / "fixtures" / "recordings" / "format-1.vramscope"
+RECORDED = Path(__file__).parents[2] / "fixtures" / "recorded-format-1.vramscope"
 
 
 @pytest.fixture(scope="module")
@@ -198,6 +198,17 @@ def test_nothing_happened(tmp_path: Path) -> None:
     assert report.summary.startswith("No incident: no server died")
     assert (report.before, report.after) == (report.until, report.until)
     assert "none was on at any time" in as_text(report)
+
+
+def test_a_server_that_was_not_there_at_first(tmp_path: Path) -> None:
+    """What it holds is not said to have grown."""
+    flight = Flight(tmp_path)
+    for _ in range(5):
+        flight.node(gpu(flight.clock, used={}, free=79 * GIB))
+        flight.ticks()
+    flight.lives(20)
+
+    assert "on gpu 0 rose most, by 40.00 GiB (at first it was not known)." in report_of(flight.file).summary
 
 
 def test_a_time_without_readings(tmp_path: Path) -> None:

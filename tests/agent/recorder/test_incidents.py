@@ -41,8 +41,8 @@ def found(server: Server = SERVER, device: Device = DEVICE) -> list[tuple[str, s
 
 
 SERVERS = {
-    "died": (replace(SERVER, state="down"), ("died", "chat", "serving, now down", 1)),
-    "state": (replace(SERVER, state="sleeping"), ("state", "chat", "serving, now sleeping", 1)),
+    "died": (replace(SERVER, state="down"), ("died", "chat", "was serving, now down", 1)),
+    "state": (replace(SERVER, state="sleeping"), ("state", "chat", "was serving, now sleeping", 1)),
     "restarted": (replace(SERVER, restarts=2), ("restarted", "chat", "it was started anew", 2)),
     "version": (replace(SERVER, version="2"), ("version", "chat", "from version 1 to 2", 1)),
     "killed": (
