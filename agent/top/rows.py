@@ -126,7 +126,7 @@ def _of_pools(rows: list[Row]) -> list[Column]:
 
 def _of_requests(rows: list[Row]) -> list[Column]:
     return [
-        Column(title="RUN", cells=_first(rows, lambda one: words.count(one.requests.running)), least=4, priority=3),
+        Column(title="RUN", cells=_first(rows, lambda one: words.count(one.requests.running)), least=3, priority=3),
         Column(title="WAIT", cells=_first(rows, lambda one: words.count(one.requests.waiting)), least=4, priority=2),
         Column(title="PRE", cells=_first(rows, lambda one: words.count(one.counters.preemptions)), least=4, priority=8),
         Column(title="CHAINS", cells=_texts(_chains(row.pool) for row in rows), left=True, priority=10),

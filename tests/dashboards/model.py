@@ -72,7 +72,7 @@ def rest(expression: str) -> set[str]:
     text = SELECTOR.sub(" ", re.sub(r'"[^"{}]*"', lambda text: text[0].replace("(", "").replace(")", ""), expression))
     text = re.sub(r'"[^"]*"', " ", text)
     text = re.sub(r"\b(by|without|on|ignoring|group_left|group_right)\s*\([^)]*\)", " ", text)
-    text = re.sub(r"\[[^\]]*\]|\boffset \w+|\$__range_s\b|\b[\d.]+\b", " ", text)
+    text = re.sub(r"\[[^\]]*\]|\boffset \$?\w+|\$__range_s\b|\b[\d.]+\b", " ", text)
     return set(re.findall(r"[a-zA-Z_:$][\w:]*", text))
 
 

@@ -24,7 +24,7 @@ from tests.dashboards.model import (
 )
 
 PANEL_TYPES = {"bargauge", "gauge", "heatmap", "row", "stat", "state-timeline", "table", "text", "timeseries"}
-UNITS = {"bytes", "cps", "dateTimeFromNow", "percentunit", "s", "short", "string"}
+UNITS = {"bytes", "cps", "dateTimeFromNow", "percentunit", "s", "short", "si:tok/s", "string"}
 SCOPE = ["datasource", "job", "instance"]
 CHOICES = ["gpu", "model", "server", "engine_job", "engine_instance"]
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}

@@ -32,6 +32,7 @@ FUNCTIONS = "abs clamp_max clamp_min histogram_quantile increase label_replace l
 OPERATORS = "and bool or unless bottomk count group max min quantile sum topk"
 WORDS = {*FUNCTIONS.split(), *OPERATORS.split()}
 LIMITED = re.compile(r"\b(topk|bottomk|max|min|sum|count|quantile)\b")
+FIRST = re.compile(r"([\w:]+_total\{[^}]*\}) > 0 unless \1 offset \$__rate_interval")  # of a series that begins with it
 ON_DISK = {"vramscope_build_info"}  # whose last value of a day is asked for
 
 
@@ -101,11 +102,12 @@ def test_labels_are_those_of_the_series(document: dict[str, Any]) -> None:
 
 
 def test_counters_are_seen_as_rates(document: dict[str, Any]) -> None:
-    """A counter is only ever the argument of rate or increase, over the interval that fits the scrapes.
+    """A counter is only ever the argument of rate or increase, over the interval that fits the scrapes, or is new.
 
     A table may count over the whole time shown; only what an agent was is remembered for a day.
     """
-    for expression in every_expression(document):
+    for whole in every_expression(document):
+        expression = FIRST.sub(" ", whole)
         counters = re.findall(r"\b[\w:]+_(?:total|bucket)\{", expression)
         rates = re.findall(
             r"\b(?:rate\([\w:]+_(?:total|bucket)\{[^}]*\}\[\$__rate_interval\]\)"
