@@ -24,6 +24,7 @@ from collectors.readings import ModelFiles
 from collectors.run import Outcome, run
 
 TICK_SECONDS = 1.0
+TICK_AFTER_SECONDS = 0.25  # servers are asked on the second: most have answered by then
 PROBE_SECONDS = 1.0
 MODEL_RETRY_SECONDS = 60.0
 ENDPOINT_DEADLINE_SECONDS = 6.0
@@ -69,6 +70,7 @@ class Poller:
         self._state_file = state_file
         self._recorder = recorder
         self._look_again = asyncio.Event()
+        self._looked = asyncio.Event()  # set for a moment after each look
         self._restart_devices = asyncio.Event()
         self._following: dict[str, tuple[Source, tuple[asyncio.Task[None], ...]]] = {}
 
@@ -114,6 +116,8 @@ class Poller:
             async with self._threaded("processes", "", self._look) as outcome:
                 self._take(outcome)
                 self._follow(group)
+                self._looked.set()
+                self._looked.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._intervals.processes):  # wait_for of 3.11 can swallow a cancellation
                     await self._look_again.wait()
@@ -156,7 +160,7 @@ class Poller:
 
     async def _tick(self) -> None:
         failing = False
-        async for _ in self._beats(lambda: TICK_SECONDS):
+        async for _ in self._beats(lambda: TICK_SECONDS, after=TICK_AFTER_SECONDS):
             try:
                 self._board.tick()
                 failing = False
@@ -194,10 +198,12 @@ class Poller:
                     held = True
                     async with self._threaded("log", watch.facts.name, partial(log.read, watch.logs)) as outcome:
                         self._board.took_log(watch, outcome)
-                elif held:
+                    continue
+                if held:
                     held = False
                     self._board.lost_log(watch)
                     in_daemon_thread(log.close)
+                await self._looked.wait()  # nothing else finds a log
         finally:
             in_daemon_thread(log.close)
 
@@ -251,12 +257,17 @@ class Poller:
         await asyncio.wait({thread})
         thread.exception()
 
-    async def _beats(self, seconds: Callable[[], float]) -> AsyncIterator[None]:
-        """Yield every so many seconds; beats missed by a slow turn are left out, not made up for."""
+    async def _beats(self, seconds: Callable[[], float], *, after: float = 0.0) -> AsyncIterator[None]:
+        """Yield now and then at the multiples of so many seconds, where beats of one pace fall together.
+
+        One waking serves them all, and what is done for one finds the processor warm for the next. ``after``: so much
+        later than these. Beats missed by a slow turn are left out, not made up for.
+        """
         due = self._clock()
         while True:
             yield
-            due = max(due + seconds(), self._clock())
+            pace = seconds()
+            due = max(round((due - after) / pace + 1) * pace + after, self._clock())
             await asyncio.sleep(due - self._clock())
 
 
