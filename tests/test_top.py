@@ -1,6 +1,14 @@
 """``vramscope top`` in a real terminal: keys, sizes, an agent that goes away, and no colour where none is wanted."""
 
+import fcntl
+import os
+import pty
 import re
+import select
+import struct
+import subprocess
+import sys
+import termios
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -91,6 +99,35 @@ def test_a_key_of_another_encoding_is_no_key(base: str, tmp_path: Path) -> None:
             if "by name" in screen.screen():
                 return
     raise AssertionError("keys are read no more")
+
+
+@pytest.mark.parametrize("controlling", [True, False])
+def test_it_ends_with_its_terminal(base: str, controlling: bool) -> None:
+    """A connection that breaks leaves nothing behind that runs on, whether a signal comes or not."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    code = "import fcntl, runpy, sys, termios; "
+    code += "fcntl.ioctl(0, termios.TIOCSCTTY, 0); " if controlling else ""
+    code += f"sys.argv = ['vramscope', 'top', '--url', {base!r}]; runpy.run_module('agent', run_name='__main__')"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        start_new_session=True,
+        env={**os.environ, "TERM": "xterm-256color"},
+    )
+    os.close(slave)
+    try:
+        shown = b""
+        while b"critical" not in shown:
+            assert select.select([master], [], [], 30.0)[0], shown
+            shown += os.read(master, 65536)
+        os.close(master)
+        assert process.wait(timeout=30) != 0
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_it_follows_the_size_of_the_window(base: str, tmp_path: Path) -> None:

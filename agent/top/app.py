@@ -1,7 +1,9 @@
 """The terminal itself: keys change what is chosen, figures come by themselves, and what has changed is drawn anew."""
 
 import asyncio
+import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 from typing import ClassVar
@@ -22,6 +24,7 @@ from agent.top.screen import Choice, Page, Screen, screen
 from agent.top.seen import Seen
 
 LOOK_SECONDS = 0.5
+TERMINAL_SECONDS = 2.0
 _SORT_KEYS: dict[str, Sort] = {"r": "risk", "t": "left", "u": "used", "n": "name"}
 _PAGE_KEYS: dict[str, Page] = {"h": "help", "?": "help", "f": "failures"}
 _STEPS = {"up": -1, "k": -1, "down": 1, "j": 1, "home": -(10**6), "g": -(10**6), "end": 10**6, "G": 10**6}
@@ -81,10 +84,11 @@ class Top(App[None]):
     async def on_mount(self) -> None:
         """Begin to look."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, self.exit)
+        loop.add_signal_handler(signal.SIGTERM, self.exit)
+        loop.add_signal_handler(signal.SIGHUP, _end_at_once)
         self.run_worker(self._source.run(self._seen), exit_on_error=True)
         self.set_interval(LOOK_SECONDS, self._draw)
+        self.set_interval(TERMINAL_SECONDS, _end_without_terminal)
 
     def on_resize(self, _: events.Resize) -> None:
         """Draw for the new size."""
@@ -128,3 +132,14 @@ class Top(App[None]):
         if selected is None:
             return None
         return keys[max(0, min(len(keys) - 1, keys.index(selected) + step))]
+
+
+def _end_without_terminal() -> None:
+    """A terminal may go without a signal, where it is not the one that controls this process."""
+    if not os.isatty(sys.__stdin__.fileno() if sys.__stdin__ else 0):
+        _end_at_once()
+
+
+def _end_at_once() -> None:
+    """There is nothing to restore on a terminal that is gone, and textual's reader of keys would spin on its end."""
+    os._exit(128 + signal.SIGHUP)
