@@ -22,6 +22,7 @@ def alive() -> dict[str, object]:
     """Tasks and threads by name, objects by type, and the entries of all containers together."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)  # what is free goes back, so that resident memory is what is held
+    gc.unfreeze()  # what the program froze at its start is not listed, and grows like the rest
     objects = gc.get_objects()
     return {
         "tasks": sorted(getattr(task.get_coro(), "__qualname__", "") for task in asyncio.all_tasks()),
