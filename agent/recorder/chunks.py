@@ -5,6 +5,7 @@ each, little endian), the CRC-32 of what follows, and a zlib stream: a msgpack a
 behind another are a file. A segment begins with ``Start``.
 """
 
+import contextlib
 import os
 import struct
 import zlib
@@ -75,17 +76,9 @@ def whole_bytes(file: BinaryIO) -> int:
 
 def contents(file: BinaryIO) -> Iterator[bytes]:
     """What is packed in each chunk of an open segment, still encoded, up to the first that is not whole."""
-    while len(head := file.read(_HEAD.size)) == _HEAD.size:
-        magic, version, length, unpacked, crc = _HEAD.unpack(head)
-        if magic != MAGIC or version != VERSION or max(length // 2, unpacked) > MAX_CHUNK_BYTES:
-            return
-        packed = file.read(length)
-        if len(packed) < length or zlib.crc32(packed) != crc:
-            return
-        content = zlib.decompressobj().decompress(packed, unpacked + 1)
-        if len(content) != unpacked:
-            return
-        yield content
+    with contextlib.suppress(_Damaged):
+        for _, content in _chunks(file):
+            yield content
 
 
 class RecordingFile:
@@ -111,7 +104,8 @@ class RecordingFile:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
             with os.fdopen(descriptor, "rb") as file:
                 os.set_blocking(descriptor, True)  # a pipe's writer may be slow; one that has none was not waited for
-                for records in self._chunks(file):
+                for offset, content in _chunks(file):
+                    records = _decoded(content, offset)
                     begun = True
                     yield from records
         except OSError as error:
@@ -124,34 +118,36 @@ class RecordingFile:
         if not begun and self.problem is None:
             raise RecordingError(f"{self.path}: it is empty; expected a recording made by `vramscope record`")
 
-    def _chunks(self, file: BinaryIO) -> Iterator[tuple[Record, ...]]:
-        if os.fstat(file.fileno()).st_size > MAX_FILE_BYTES:
-            raise _Damaged(f"it has more than {MAX_FILE_BYTES >> 30} GiB, more than any recording", fatal=True)
-        offset = 0
-        while len(head := file.read(_HEAD.size)) == _HEAD.size:
-            magic, version, length, unpacked, crc = _HEAD.unpack(head)
-            if magic != MAGIC:
-                what = "no recording of vramscope" if offset == 0 else f"damaged at byte {offset}"
-                raise _Damaged(what, fatal=offset == 0)
-            if version != VERSION:
-                raise _Damaged(_other_version(version), fatal=True)
-            if unpacked > MAX_CHUNK_BYTES or length > 2 * MAX_CHUNK_BYTES:
-                raise _Damaged(f"damaged at byte {offset}: a chunk of {max(length, unpacked)} bytes")
-            packed = file.read(length)
-            if len(packed) < length:
-                if offset == 0:
-                    raise _Damaged("it ends within its first second", fatal=True)
-                return
-            yield _unpacked(packed, unpacked, crc, offset)
-            offset += _HEAD.size + length
-        if offset == 0 and head:
-            raise _Damaged("no recording of vramscope", fatal=True)
-
 
 class _Damaged(Exception):
     def __init__(self, message: str, *, fatal: bool = False) -> None:
         super().__init__(message)
         self.fatal = fatal
+
+
+def _chunks(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """Where each chunk begins and what is packed in it, still encoded."""
+    if os.fstat(file.fileno()).st_size > MAX_FILE_BYTES:
+        raise _Damaged(f"it has more than {MAX_FILE_BYTES >> 30} GiB, more than any recording", fatal=True)
+    offset = 0
+    while len(head := file.read(_HEAD.size)) == _HEAD.size:
+        magic, version, length, unpacked, crc = _HEAD.unpack(head)
+        if magic != MAGIC:
+            what = "no recording of vramscope" if offset == 0 else f"damaged at byte {offset}"
+            raise _Damaged(what, fatal=offset == 0)
+        if version != VERSION:
+            raise _Damaged(_other_version(version), fatal=True)
+        if unpacked > MAX_CHUNK_BYTES or length > 2 * MAX_CHUNK_BYTES:
+            raise _Damaged(f"damaged at byte {offset}: a chunk of {max(length, unpacked)} bytes")
+        packed = file.read(length)
+        if len(packed) < length:
+            if offset == 0:
+                raise _Damaged("it ends within its first second", fatal=True)
+            return
+        yield offset, _unpacked(packed, unpacked, crc, offset)
+        offset += _HEAD.size + length
+    if offset == 0 and head:
+        raise _Damaged("no recording of vramscope", fatal=True)
 
 
 def _other_version(version: int) -> str:
@@ -160,13 +156,24 @@ def _other_version(version: int) -> str:
     return f"a recording of format {version}, which is not read any more; this vramscope reads format {VERSION}"
 
 
-def _unpacked(packed: bytes, length: int, crc: int, offset: int) -> tuple[Record, ...]:
+def _unpacked(packed: bytes, length: int, crc: int, offset: int) -> bytes:
     if zlib.crc32(packed) != crc:
         raise _Damaged(f"damaged at byte {offset}: its checksum does not hold")
     try:
         content = zlib.decompressobj().decompress(packed, length + 1)
-        if len(content) != length:
-            raise _Damaged(f"damaged at byte {offset}: a chunk is not as long as it says")
+    except zlib.error as error:
+        raise _foreign(offset) from error
+    if len(content) != length:
+        raise _Damaged(f"damaged at byte {offset}: a chunk is not as long as it says")
+    return content
+
+
+def _decoded(content: bytes, offset: int) -> tuple[Record, ...]:
+    try:
         return _decoder.decode(content)
-    except (zlib.error, msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise _Damaged(f"damaged at byte {offset}: not records that vramscope wrote") from error
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise _foreign(offset) from error
+
+
+def _foreign(offset: int) -> _Damaged:
+    return _Damaged(f"damaged at byte {offset}: not records that vramscope wrote")

@@ -6,7 +6,7 @@ from typing import Literal
 from msgspec import Struct
 
 from agent.memory.risk import Risk
-from agent.recorder.records import Reason
+from agent.recorder.records import RISK, Reason
 from agent.snapshot import Device, Server, Snapshot
 
 Kind = Literal[
@@ -18,7 +18,7 @@ REASONS: Mapping[Kind, Reason] = {
     "host_oom_kill": "oom",
     "died": "server_died",
     "restarted": "server_died",
-    "risk": "risk_critical",
+    "risk": RISK,
 }
 """The incidents that a recording is kept for."""
 

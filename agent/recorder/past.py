@@ -8,12 +8,13 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Union
+from typing import Any, Union, get_args
 
 import msgspec
 from msgspec import Struct
 
 from agent.recorder.chunks import contents
+from agent.recorder.records import Record
 
 STEP_SECONDS = 5.0
 MAX_MINUTES = 30
@@ -56,20 +57,9 @@ class _Start(Struct, tag="start"):
     wall: float
 
 
-_OTHERS = (
-    "node",
-    "log",
-    "model",
-    "probes",
-    "processes",
-    "servers",
-    "source",
-    "reloaded",
-    "paced",
-    "recalled",
-    "frozen",
-)
-_kinds: Any = Union[(_Server, _Ticked, _Start, *(msgspec.defstruct(f"_{tag}", [], tag=tag) for tag in _OTHERS))]
+_READ = (_Server, _Ticked, _Start)
+_OTHERS = {kind.__struct_config__.tag for kind in get_args(Record)} - {kind.__struct_config__.tag for kind in _READ}
+_kinds: Any = Union[(*_READ, *(msgspec.defstruct(f"_{tag}", [], tag=tag) for tag in sorted(_OTHERS)))]
 _decoder: msgspec.msgpack.Decoder[tuple[Any, ...]] = msgspec.msgpack.Decoder(tuple[_kinds, ...])
 
 

@@ -22,6 +22,8 @@ from collectors.readings import (
 )
 
 Reason = Literal["asked", "server_died", "oom", "risk_critical"]
+RISK: Reason = "risk_critical"
+"""What may come, not what happened: kept apart from the others, and seldom."""
 
 
 class Node(Struct, frozen=True, kw_only=True, tag="node"):

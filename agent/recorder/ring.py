@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 from agent.folder_lock import FILE_MODE, FOLDER_MODE, FolderLock, sync_folder
 from agent.recorder.chunks import pack, whole_bytes
-from agent.recorder.records import Frozen, Reason
+from agent.recorder.records import RISK, Frozen, Reason
 
 FOLDER = "recorder"
 OURS = "ring, bundles, request and lock"
@@ -25,7 +25,6 @@ SEGMENT_SECONDS = 60.0
 MAX_BUNDLES = 16
 MAX_RISK_BUNDLES = 4
 COPY_BYTES = 1 << 18
-RISK: Reason = "risk_critical"
 _MAX_SUBJECT = 60
 _EXCLUSIVE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 

@@ -12,6 +12,7 @@ from agent import __version__
 from agent.memory.upgrades import Record as UpgradeRecord
 from agent.recorder.incidents import REASONS, incidents
 from agent.recorder.records import (
+    RISK,
     Frozen,
     Log,
     Model,
@@ -211,7 +212,7 @@ class Tape:
 
 
 def _is_incident(reason: Reason) -> bool:
-    return reason != "risk_critical"
+    return reason != RISK
 
 
 def _watched(watch: ServerWatch) -> Watched:

@@ -23,7 +23,7 @@ class Look(Struct, frozen=True, kw_only=True):
     letters: str = "#1b2026"
 
 
-_LOOKS = {
+LOOKS = {
     "reserved": Look(letter="R", name="reserved", background="#6b727c", letters="#ffffff"),
     "weights": Look(letter="W", name="weights", background="#0072b2", letters="#ffffff"),
     "kv_used": Look(letter="K", name="KV used", background="#e69f00"),
@@ -44,7 +44,7 @@ _LOOKS = {
     "free": Look(letter=".", name="free", background="#4a525c", letters="#ffffff"),
 }
 _OTHERWISE = Look(letter="?", name="", background="#b3a2c7")
-_ORDER = {name: place for place, name in enumerate(_LOOKS)}
+_ORDER = {name: place for place, name in enumerate(LOOKS)}
 
 
 def ordered(device: Device) -> list[Component]:
@@ -74,7 +74,7 @@ def bar(device: Device, width: int, *, colours: bool) -> Text:
 def legend(devices: tuple[Device, ...], *, colours: bool) -> list[Text]:
     """Letter and name of each component that one of the devices has, in the order of the bars."""
     there = {part.component for device in devices for part in device.components}
-    return [_entry(_LOOKS[name], colours=colours) for name in _LOOKS if name in there]
+    return [_entry(LOOKS[name], colours=colours) for name in LOOKS if name in there]
 
 
 def _entry(look: Look, *, colours: bool) -> Text:
@@ -91,5 +91,5 @@ def _cells(device: Device, width: int) -> Iterator[Look]:
         end += part.bytes
         upto = round(width * end / total) if total else 0
         for _ in range(drawn, upto):
-            yield _LOOKS.get(part.component, _OTHERWISE)
+            yield LOOKS.get(part.component, _OTHERWISE)
         drawn = max(drawn, upto)

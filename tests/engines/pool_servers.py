@@ -3,8 +3,9 @@
 import re
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
@@ -42,10 +43,30 @@ class Filled(Protocol):
     def shortages(self) -> int: ...
 
 
-class FilledVllm:
+class _Slowed(ABC):
+    """A server that gets a part of a core while it is entered."""
+
+    cores: ClassVar[float]
+    _server: AbstractContextManager[object]
+
+    def __enter__(self) -> Self:
+        self._stack = ExitStack()
+        self._stack.enter_context(self._server)
+        self._stack.enter_context(slowed(self.holders(), cores=self.cores))
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        self._stack.close()
+
+    @abstractmethod
+    def holders(self) -> Sequence[int]: ...
+
+
+class FilledVllm(_Slowed):
     """Preempts. It gets a third of a core."""
 
     engine: ClassVar[str] = "vllm"
+    cores: ClassVar[float] = 0.35
     tokens = 512 * 32
 
     def __init__(self, command: Path, folder: Path) -> None:
@@ -54,17 +75,10 @@ class FilledVllm:
         pool: dict[str, int | bool] = {"num-gpu-blocks-override": 1 + self.tokens // 32, "block-size": 32}
         self.arguments = {**pool, "max-model-len": 8192, "max-num-seqs": 32}
         flags = _flags(self.arguments)  # the last one given counts
-        self._server = VllmServer(command=command, model=self.model, name="tiny-llama", log=self.log, arguments=flags)
+        self._server: VllmServer = VllmServer(
+            command=command, model=self.model, name="tiny-llama", log=self.log, arguments=flags
+        )
         self.url = self._server.url
-        self._stack = ExitStack()
-
-    def __enter__(self) -> Self:
-        self._stack.enter_context(self._server)
-        self._stack.enter_context(slowed(self.holders(), cores=0.35))
-        return self
-
-    def __exit__(self, *raised: Any) -> None:
-        self._stack.close()
 
     def holders(self) -> Sequence[int]:
         return self._server.engine_pids()
@@ -77,30 +91,22 @@ class FilledVllm:
         return int(self._server.scrape().value("vllm:num_preemptions_total"))
 
 
-class FilledSglang:
+class FilledSglang(_Slowed):
     """Retracts. It gets a third of a core; with kernels replaced it is slow as it is, so its pool is small.
 
     Its gauges are renewed every other step: as often as those of a server that makes its usual 40 in a second.
     """
 
     engine: ClassVar[str] = "sglang"
+    cores: ClassVar[float] = 0.35
     tokens = 2048
 
     def __init__(self, python: Path, folder: Path) -> None:
         sizes: dict[str, int | bool] = {"max-total-tokens": self.tokens, "context-length": self.tokens}
         self.arguments = {**sizes, "max-running-requests": 32}
         flags = _flags({**self.arguments, "decode-log-interval": 2})
-        self._server = WatchedSglang(python, folder, arguments=flags)
+        self._server: WatchedSglang = WatchedSglang(python, folder, arguments=flags)
         self.model, self.log, self.url = self._server.model, self._server.log, self._server.url
-        self._stack = ExitStack()
-
-    def __enter__(self) -> Self:
-        self._stack.enter_context(self._server)
-        self._stack.enter_context(slowed(self.holders(), cores=0.35))
-        return self
-
-    def __exit__(self, *raised: Any) -> None:
-        self._stack.close()
 
     def holders(self) -> Sequence[int]:
         return (self._server.scheduler.pid,)
@@ -113,25 +119,17 @@ class FilledSglang:
         return self._server.of_pages(self._server.tell().pages).preemptions or 0
 
 
-class FilledLlamaCpp:
+class FilledLlamaCpp(_Slowed):
     """Fails all that run. It gets a quarter of a core; while it stands still it does not answer the agent either."""
 
     engine: ClassVar[str] = "llama_cpp"
+    cores: ClassVar[float] = 0.25
     tokens = 8192
 
     def __init__(self, python: Path, folder: Path) -> None:
         self.arguments: dict[str, int | bool] = {"ctx-size": self.tokens, "parallel": 24, "kv-unified": True}
-        self._server = WatchedLlamaCpp(python, folder, cells=self.tokens, slots=24, verbosity=4)
+        self._server: WatchedLlamaCpp = WatchedLlamaCpp(python, folder, cells=self.tokens, slots=24, verbosity=4)
         self.model, self.log, self.url = self._server.model, self._server.log, self._server.url
-        self._stack = ExitStack()
-
-    def __enter__(self) -> Self:
-        self._stack.enter_context(self._server)
-        self._stack.enter_context(slowed(self.holders(), cores=0.25))
-        return self
-
-    def __exit__(self, *raised: Any) -> None:
-        self._stack.close()
 
     def holders(self) -> Sequence[int]:
         return (self._server.pid,)

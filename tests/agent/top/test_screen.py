@@ -1,11 +1,15 @@
 """What ``vramscope top`` draws, without a terminal: nothing wider than it, no figure cut, nothing old as new."""
 
+import re
+from pathlib import Path
+
 import pytest
 from msgspec.structs import replace
 from rich.cells import cell_len
 
+import agent
 from agent.snapshot import Snapshot
-from agent.top.parts import bar, ordered
+from agent.top.parts import LOOKS, bar, ordered
 from agent.top.screen import Choice, Page
 from tests.agent.top.nodes import drawn, eight, text_of
 from tests.agent.web import sample, states
@@ -190,3 +194,15 @@ def test_a_recording_and_a_simulation_say_so() -> None:
 def test_a_time_of_no_year_is_not_known(time: float) -> None:
     """Whatever an agent says: the rest is drawn all the same."""
     assert "vramscope  -" in text_of(drawn(replace(eight(), time=time), height=3))
+
+
+def test_parts_have_the_colours_of_the_page() -> None:
+    """One component, one colour, wherever it is drawn; free is the ground of the page, which is light or dark."""
+    style = (Path(agent.__file__).parent / "web" / "style.css").read_text(encoding="utf-8")
+    of_page = {
+        name: colour
+        for names, colour in re.findall(r"^((?:\[data-component=[^{]+))\{ --c: (#[0-9a-f]{6});", style, re.MULTILINE)
+        for name in re.findall(r'data-component="(\w+)"', names)
+    }
+
+    assert of_page == {name: look.background for name, look in LOOKS.items() if name != "free"}
