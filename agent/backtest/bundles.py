@@ -11,12 +11,10 @@ from msgspec.structs import replace
 from agent.backtest.recordings import Recording
 from agent.memory.signals import PoolFacts, PoolSignal
 from agent.pool_signals import Key
-from agent.recorder.incidents import incidents
+from agent.recorder.incidents import REASONS, incidents
 from agent.recorder.player import Player
 from agent.snapshot import Snapshot
 from agent.watch import ServerWatch
-
-OUT_OF_MEMORY = ("oom", "host_oom_kill")
 
 
 def read_bundle(player: Player) -> Iterator[Recording]:
@@ -32,7 +30,7 @@ def read_bundle(player: Player) -> Iterator[Recording]:
         after = published.snapshot
         ran_out = Counter[str]()
         for one in incidents(before, after) if before is not None else ():
-            if one.kind in OUT_OF_MEMORY:
+            if REASONS.get(one.kind) == "oom":
                 ran_out[one.subject] += one.count
         before = after
         failed += ran_out
