@@ -114,7 +114,8 @@ def _of_pool(forecast: Forecast) -> Sign | None:
         "probability_5min": forecast.probability_5min,
     }
     known = {name: value for name, value in numbers.items() if value is not None}
-    return Sign(level=forecast.level, reason="pool_exhaustion", numbers=known, held=True)
+    late = forecast.held_seconds
+    return Sign(level=forecast.level, reason="pool_exhaustion", numbers=known, held=True, held_seconds=late)
 
 
 def _cannot_start(view: ServerView, here: Sequence[Device]) -> Sign | None:

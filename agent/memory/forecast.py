@@ -42,7 +42,8 @@ class Forecast(Struct, frozen=True, kw_only=True):
 
     ``likely_seconds`` and ``early_seconds``: until it is full, 0 while exhausted, None also beyond 30 minutes.
     ``outcome``: what happens then. ``cause``: what weighs most at the newest look. ``queue_at_limit``: requests wait
-    for the sequence limit, not for room. ``age_seconds``: of the newest reading.
+    for the sequence limit, not for room. ``age_seconds``: of the newest reading. ``held_seconds``: how long ago a look
+    asked for the level last, None while one does.
     """
 
     at: float
@@ -62,6 +63,7 @@ class Forecast(Struct, frozen=True, kw_only=True):
     shortages_per_minute: float | None = None
     chains: Chains | None = None
     age_seconds: float = 0.0
+    held_seconds: float | None = None
 
 
 class PoolForecaster:
@@ -125,6 +127,7 @@ class PoolForecaster:
             max_sequences=running.cap if running else None,
             shortages_per_minute=state.shortages_since(at - STORM_SECONDS),
             chains=_chains(known, last),
+            held_seconds=self._levels.held_seconds,
         )
 
 

@@ -33,10 +33,18 @@ class Levels:
         self.level: Level = "ok"
         self._asked_at = dict.fromkeys(LEVELS, -math.inf)
         self._uneasy_at = -math.inf
+        self._looked_at = -math.inf
+
+    @property
+    def held_seconds(self) -> float | None:
+        """At the newest look, how long ago one asked for the level last; None where the newest does."""
+        asked_at = self._asked_at[self.level]
+        return self._looked_at - asked_at if asked_at < self._looked_at else None
 
     def look(self, at: float, wanted: Level, *, calm: bool) -> Level:
         """Take a look that asks for a level; ``calm``: it is far from asking for more than ok."""
         current, asked = LEVELS.index(self.level), LEVELS.index(wanted)
+        self._looked_at = at
         for level in LEVELS[: asked + 1]:
             self._asked_at[level] = at
         if not calm:

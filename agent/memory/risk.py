@@ -48,24 +48,31 @@ GRAVE_XIDS = frozenset({48, 64, 79, 94, 95, 119, 120, 140})
 
 
 class Sign(Struct, frozen=True, kw_only=True):
-    """Something wrong, with the numbers that say so. ``held``: its level falls late already."""
+    """Something wrong, with the numbers that say so.
+
+    ``held``: its level falls late already; ``held_seconds``: how long ago that was asked for last, None while it is.
+    """
 
     level: Level
     reason: Reason
     numbers: Mapping[str, float] = {}
     held: bool = False
+    held_seconds: float | None = None
 
 
 class Risk(Struct, frozen=True, kw_only=True):
     """The gravest level, with its reason: None while all is well. ``numbers`` are those of that reason's newest sign.
 
-    ``also``: the other reasons that are not ok, with their levels.
+    ``held_seconds``: how long ago a sign asked for the level last, None while one does; ``numbers_age_seconds`` is 0
+    while there is such a sign. ``also``: the other reasons that are not ok, with their levels.
     """
 
     level: Level
     reason: Reason | None = None
     numbers: Mapping[str, float] = {}
     also: Mapping[Reason, Level] = {}
+    held_seconds: float | None = None
+    numbers_age_seconds: float = 0.0
 
     @property
     def levels(self) -> Mapping[Reason, Level]:
@@ -85,7 +92,7 @@ class RiskWatch:
     def clear(self) -> None:
         """Begin anew: it was restarted, sleeps, or is gone."""
         self._held: dict[Reason, Levels] = {}
-        self._numbers: dict[Reason, Mapping[str, float]] = {}
+        self._numbers: dict[Reason, tuple[float, Mapping[str, float]]] = {}
         self._risk = OK
 
     def look(self, at: float, signs: Iterable[Sign], *, blind: bool = False) -> Risk:
@@ -98,8 +105,8 @@ class RiskWatch:
         for sign in sorted([*told, *signs], key=lambda one: LEVELS.index(one.level)):
             found[sign.reason] = sign
         levels = {reason: self._level(at, reason, found.get(reason)) for reason in {*found, *self._held}}
-        self._numbers |= {reason: sign.numbers for reason, sign in found.items() if sign.numbers}
-        self._risk = self._gravest({reason: level for reason, level in levels.items() if level != "ok"})
+        self._numbers |= {reason: (at, sign.numbers) for reason, sign in found.items() if sign.numbers}
+        self._risk = self._gravest(at, {reason: level for reason, level in levels.items() if level != "ok"}, found)
         return self._risk
 
     def _level(self, at: float, reason: Reason, sign: Sign | None) -> Level:
@@ -111,18 +118,23 @@ class RiskWatch:
             del self._held[reason]
         return level
 
-    def _gravest(self, levels: Mapping[Reason, Level]) -> Risk:
+    def _gravest(self, at: float, levels: Mapping[Reason, Level], found: Mapping[Reason, Sign]) -> Risk:
         """Of reasons as grave that which it had, else the first of the closed list."""
         self._numbers = {reason: numbers for reason, numbers in self._numbers.items() if reason in levels}
         if not levels:
             return OK
         had = self._risk.reason
-        first = sorted(levels, key=lambda one: (-LEVELS.index(levels[one]), one != had, REASONS.index(one)))
+        reason, *others = sorted(levels, key=lambda one: (-LEVELS.index(levels[one]), one != had, REASONS.index(one)))
+        seen_at, numbers = self._numbers.get(reason, (at, {}))
+        sign = found.get(reason)
+        late = sign.held_seconds if sign is not None and sign.held else self._held[reason].held_seconds
         return Risk(
-            level=levels[first[0]],
-            reason=first[0],
-            numbers=self._numbers.get(first[0], {}),
-            also={reason: levels[reason] for reason in first[1:]},
+            level=levels[reason],
+            reason=reason,
+            numbers=numbers,
+            also={other: levels[other] for other in others},
+            held_seconds=late,
+            numbers_age_seconds=at - seen_at,
         )
 
 

@@ -9,7 +9,7 @@ import { AgentFault, follow, UNREACHABLE } from "./live.js";
 import { loadHistory, onRange, rangeButtons } from "./range.js";
 import { onRoute } from "./route.js";
 import { refreshTip } from "./tip.js";
-import { main, status, title } from "./view.js";
+import { main, status, title, waiting } from "./view.js";
 
 const SCHEMA = "vramscope.snapshot/1";
 const LOOK_MS = 1000;
@@ -85,6 +85,7 @@ function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
+update(node, h("main", { id: "node" }, waiting(`snapshot of the agent at ${location.host}`)));
 setInterval(() => document.hidden || showFreshness(), LOOK_MS);
 onFold(() => draw(drawn));
 onRange(() => loadHistory(history).then(() => {

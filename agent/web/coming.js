@@ -2,8 +2,8 @@
 // say so and the page that says what to do.
 
 import { h } from "./dom.js";
-import { count, duration, gib, gpuName, percent } from "./format.js";
-import { deviceSoonest, poolSoonest, riskTag } from "./outlook.js";
+import { count, duration, gib, gpuName, percent, plural } from "./format.js";
+import { deviceSoonest, poolSoonest, riskTags } from "./outlook.js";
 import { serverLink } from "./route.js";
 
 const LEVELS = ["watch", "at_risk", "critical"];
@@ -16,32 +16,56 @@ const PAGES = {
   hardware: "device-memory-errors", blind: "server-blind",
 };
 
+const SHOWN = { exhaustion_seconds: "as the time left" };
+const CHANCES = {
+  probability_2min: "chance that it is full within 2 min", probability_5min: "within 5 min",
+};
+
 /** The list of these servers and devices; `links` leads from a server to its view. */
 export function coming(servers, devices, { links }) {
   const found = [
     ...servers.map((server) => ({ ...server, is: server.name, left: poolSoonest(server),
       name: links ? serverLink(server.name) : server.name })),
     ...devices.map((device) => ({ ...device, is: device.uuid, left: deviceSoonest(device), name: gpuName(device.gpu) })),
-  ].filter(({ risk }) => risk && LEVELS.includes(risk.level));
+  ].filter(isRisky);
   found.sort((a, b) => LEVELS.indexOf(b.risk.level) - LEVELS.indexOf(a.risk.level));
   return h("section", { class: "card", id: "coming", "aria-label": "About to go wrong" },
-    h("h2", {}, "About to go wrong", h("span", { class: "sub" }, found.length ? `${found.length} of ${
-      servers.length + devices.length}` : "")),
+    h("h2", {}, "About to go wrong", found.length > 0 && h("span", { class: "sub" },
+      `${share(servers, "server")}, ${share(devices, "GPU")}`)),
     found.length ? h("ul", { class: "coming" }, found.map(entry))
       : h("p", { class: "note" }, "Nothing: no server and no GPU has a risk that is known."));
 }
 
+function isRisky({ risk }) {
+  return risk !== null && LEVELS.includes(risk.level);
+}
+
+function share(all, noun) {
+  const risky = all.filter(isRisky).length;
+  return `${risky || "no"} of ${plural(all.length, noun)}`;
+}
+
 function entry(one) {
-  const { reason, numbers } = one.risk;
+  const { reason } = one.risk;
   return h("li", { "data-key": one.is, "data-coming": one.is },
-    h("b", {}, one.name), " ", riskTag(one),
+    h("b", {}, one.name), " ", riskTags(one),
     one.left !== null && h("span", { class: "left" }, one.left > 0 ? `full in ${duration(one.left)}` : "full"),
-    h("small", {}, Object.entries(numbers).map(([name, value]) => figure(name, value)).join(", ")),
+    h("small", {}, because(one.risk)),
     PAGES[reason] && h("a", { class: "runbook", href: `${RUNBOOKS}/${PAGES[reason]}.md`, rel: "noreferrer" }, "what to do"));
+}
+
+/** The numbers behind a risk; of one that is held, how long ago it was so last, and how old they are. */
+function because({ level, numbers, held_seconds: held, numbers_age_seconds: age }) {
+  const said = Object.entries(numbers).filter(([name]) => !(name in SHOWN)).map(([name, value]) => figure(name, value));
+  const figures = said.join(", ");
+  if (held === null) return figures;
+  const last = `held: last ${level.replace("_", " ")} ${duration(held)} ago`;
+  return figures ? `${last}; ${age > 0 ? `${duration(age)} ago` : "now"} ${figures}` : last;
 }
 
 /** A number by the unit at the end of its name. */
 function figure(name, value) {
+  if (name in CHANCES) return `${CHANCES[name]} ${percent(value)}`;
   const words = (unit) => name.replace(unit, "").replaceAll("_", " ");
   if (name.endsWith("_ratio")) return `${words(/_ratio$/)} ${percent(value)}`;
   if (name.endsWith("_seconds")) return `${words(/_seconds$/)} ${duration(value)}`;

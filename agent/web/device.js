@@ -9,7 +9,7 @@ import { difference, duration, gib, gpuName, percent, width } from "./format.js"
 import { applicationErrors, troubles } from "./health.js";
 import { transients } from "./inside.js";
 import { notes, prose } from "./notes.js";
-import { deviceLeft, lastStep, riskTag } from "./outlook.js";
+import { deviceLeft, lastStep, riskTags } from "./outlook.js";
 import { why } from "./tip.js";
 
 export const HEADROOM_RULE = 0.1;
@@ -23,7 +23,7 @@ const KINDS = { unified: "unified memory", mig: "MIG instance" };
 /** The card of one device. */
 export function deviceCard(device, view) {
   return h("article", { class: "card", "data-key": device.uuid, "data-gpu": device.gpu, "data-stale": stale(device) },
-    h("h2", {}, gpuName(device.gpu), h("span", { class: "sub" }, identity(device)), riskTag(device)), deviceBody(device, view));
+    h("h2", {}, gpuName(device.gpu), h("span", { class: "sub" }, identity(device)), riskTags(device)), deviceBody(device, view));
 }
 
 /** What a device's card holds under its name; `view` has the faults by target, servers by name, and the host. */

@@ -37,8 +37,23 @@ export const gpuName = (gpu) => (/^(GPU|MIG)-/.test(gpu) ? gpu : `GPU ${gpu}`);
 
 export const plural = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
 
-/** A time of the wall clock, seconds since the epoch, as this browser's user writes it. */
-export const moment = (seconds) => new Date(seconds * 1000).toLocaleString();
+/** A time of the wall clock, seconds since the epoch: ISO date and time where this browser is, and its zone by name. */
+export const moment = (seconds) => `${here(seconds).replace("T", " ")} ${zone(seconds)}`;
+
+
+function here(seconds) {
+  return new Date((seconds + 60 * east(seconds)) * 1000).toISOString().slice(0, 19);
+}
+
+function zone(seconds) {
+  const minutes = east(seconds);
+  const two = (number) => String(number).padStart(2, "0");
+  const size = Math.abs(minutes);
+  return minutes ? `UTC${minutes < 0 ? "\u2212" : "+"}${two(Math.floor(size / 60))}:${two(size % 60)}` : "UTC";
+}
+
+/** How many minutes this browser's zone is ahead of UTC at a time. */
+const east = (seconds) => -new Date(seconds * 1000).getTimezoneOffset();
 
 /** A width in CSS percent. */
 export const width = (part, whole) => `${(100 * part) / whole}%`;

@@ -19,14 +19,27 @@ const OUTCOMES = {
   pause: "the newest requests are paused", queue: "new requests wait", refuse: "all running requests fail",
   truncate: "a request loses the beginning of its context",
 };
+const DEMAND_RATIO = 0.8; // of the pool: from there on the forecast weighs what running requests will need
 const OWNERS = { other_processes: "processes of no server", hidden: "no visible process", host: "the host" };
 
-/** The level of risk and its reason, as a tag; nothing while all is well. */
-export function riskTag({ risk }) {
+/** The level of risk and its reason as a tag, and small ones of the other reasons; nothing while all is well. */
+export function riskTags({ risk }) {
   if (!risk || risk.level === "ok") return null;
-  const level = risk.level.replace("_", " ");
-  return h("span", { class: "tag", "data-risk": risk.level, "data-reason": risk.reason },
-    `${level}: ${REASONS[risk.reason] ?? risk.reason}`);
+  return [
+    riskTag("tag", risk.reason, risk.level, risk.held_seconds === null ? "" : ", held"),
+    Object.entries(risk.also).map(([reason, level]) => riskTag("tag also", reason, level)),
+  ];
+}
+
+/** The same as a line of its own in a row. */
+export function risky(one) {
+  const tags = riskTags(one);
+  return tags && h("span", { class: "risks" }, tags);
+}
+
+function riskTag(kind, reason, level, held = "") {
+  return h("span", { class: kind, "data-risk": level, "data-reason": reason,
+    "data-held": held && "" }, `${level.replace("_", " ")}${held}: ${REASONS[reason] ?? reason}`);
 }
 
 /** Seconds until the first of a server's pools is full, 0 where one is; null where that is not foreseen. */
@@ -40,7 +53,7 @@ function soonest(forecasts) {
 }
 
 /** How long until a pool is full, beside its growth; nothing where that is not foreseen. */
-export function poolLeft({ forecast }) {
+export function poolLeft({ forecast, growth_tokens_per_second: growth }) {
   if (!forecast) return null;
   const { likely, early } = forecast.exhaustion_seconds;
   if (likely === null) return null;
@@ -58,7 +71,13 @@ export function poolLeft({ forecast }) {
     chains?.few && `${count(chains.few)} of them hold ${percent(chains.few_ratio)} of the pool's use.`,
     forecast.queue_at_limit && "Requests wait for the limit of running ones, not for room.");
   const shown = forecast.exhausted ? "full" : `full in ${duration(likely)}`;
-  return h("span", { class: "left", "data-left": likely }, why(shown, { kind: "computed", text }));
+  return h("span", { class: "left", "data-left": likely }, why(shown, { kind: "computed", text }),
+    !forecast.exhausted && !(growth > 0) && h("small", {}, ` ${source(forecast)}`));
+}
+
+/** What a forecast is from that growth does not show, or not yet. */
+function source({ admitted_ratio: admitted }) {
+  return admitted >= DEMAND_RATIO ? "by what running requests will still need" : "by its course so far";
 }
 
 /** What grows on a device and how long until it is full; nothing where nothing is known to grow. */

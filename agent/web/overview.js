@@ -8,7 +8,7 @@ import { fold } from "./folds.js";
 import { gib, gpuName, percent, UNKNOWN } from "./format.js";
 import { troubles } from "./health.js";
 import { gathered, prose } from "./notes.js";
-import { riskTag } from "./outlook.js";
+import { risky } from "./outlook.js";
 import { gravest } from "./server.js";
 
 /** The list of all devices. */
@@ -30,10 +30,11 @@ function row(device, previous, most, view) {
   const first = previous?.index !== device.index;
   const wrong = first ? troubles(device, view.faultsOf(device.uuid)) : view.faultsOf(device.uuid);
   return fold(`gpu ${device.uuid}`, [
-    h("span", { class: "name" }, gpuName(device.gpu), " ", riskTag(device)),
+    h("span", { class: "name" }, gpuName(device.gpu)),
     device.components.length ? thinBar(device, most) : h("small", { class: "bar" }, "no reading"),
     headroom(device),
     servers(device, view),
+    risky(device),
     wrong.map((text) => h("span", { class: "wrong" }, prose(text))),
   ], () => [h("p", { class: "sub" }, identity(device)), deviceBody(device, view)], {
     class: first ? "gpu first" : "gpu", "data-gpu": device.gpu, "data-stale": stale(device),

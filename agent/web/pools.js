@@ -100,7 +100,7 @@ function ratio(server, pool) {
 
 function growth(pool) {
   const { growth_tokens_per_second: perSecond } = pool;
-  return perSecond === null ? "growth not known" : `${rate(perSecond)} tokens/s`;
+  return perSecond === null ? "growth not known yet" : `${rate(perSecond)} tokens/s`;
 }
 
 function load(server, pool) {

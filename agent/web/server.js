@@ -7,7 +7,7 @@ import { count, duration, gib, gpuName, UNKNOWN } from "./format.js";
 import { fragmentation } from "./inside.js";
 import { notes, prose } from "./notes.js";
 import { origin } from "./origin.js";
-import { riskTag } from "./outlook.js";
+import { risky, riskTags } from "./outlook.js";
 import { pools, thinPools } from "./pools.js";
 import { addressOf, serverLink } from "./route.js";
 import { why } from "./tip.js";
@@ -30,7 +30,7 @@ export function serverCard(server, view) {
   return h("article", {
     class: "card", "data-key": server.name, "data-server-card": server.name, "data-stale": stale(server),
   },
-    h("h2", {}, serverLink(server.name), tag(server), riskTag(server)),
+    h("h2", {}, serverLink(server.name), tag(server), riskTags(server)),
     serverBody(server, view, pools(server, view)));
 }
 
@@ -41,9 +41,10 @@ export function serverRow(server, view) {
     class: "server", href: addressOf(server.name), "data-key": server.name, "data-server-card": server.name,
     "data-stale": stale(server),
   },
-    h("span", { class: "name" }, server.name, " ", riskTag(server)), tag(server),
+    h("span", { class: "name" }, server.name), tag(server),
     h("small", { class: "requests" }, running === null ? "" : `${count(running)} running, ${count(waiting)} waiting`),
     thinPools(server),
+    risky(server),
     wrong(server, view).map((text) => h("span", { class: "wrong" }, prose(text))));
 }
 

@@ -8,7 +8,7 @@ import { count, percent } from "./format.js";
 import { overview } from "./overview.js";
 import { byFullness, nameOf, poolHead, poolMap } from "./pools.js";
 import { serverBody, stale, tag } from "./server.js";
-import { riskTag } from "./outlook.js";
+import { riskTags } from "./outlook.js";
 
 /** The view; a server that is not there any more is said to be gone. */
 export function serverView(name, view) {
@@ -29,7 +29,7 @@ function known(server, view) {
     || device.components.some((part) => part.server === server.name));
   return [
     h("section", { class: "card", "data-server-card": server.name, "data-stale": stale(server) },
-      h("h2", { tabindex: -1 }, server.name, tag(server), riskTag(server)), serverBody(server, view)),
+      h("h2", { tabindex: -1 }, server.name, tag(server), riskTags(server)), serverBody(server, view)),
     h("div", { class: "column" },
       coming([server], devices, { links: false }),
       server.pools.length > 0 && h("section", { class: "card", "aria-label": "KV pools" },

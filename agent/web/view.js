@@ -40,24 +40,30 @@ export function main(fresh, history) {
 }
 
 function devices(fresh, view) {
-  if (!fresh.devices.length) return missing("No GPU", NO_GPU, fresh, "nvml");
+  if (!fresh.devices.length) return missing("No GPU", NO_GPU, fresh, "nvml", "of the GPUs by the driver");
   if (fresh.devices.length > DEVICE_CARDS) return overview(fresh.devices, view);
   return fresh.devices.map((device) => deviceCard(device, view));
 }
 
 function servers(fresh, view) {
-  if (!fresh.servers.length) return missing("No inference server", NO_SERVER, fresh, "processes");
+  if (!fresh.servers.length) return missing("No inference server", NO_SERVER, fresh, "processes", "of this host's processes");
   if (fresh.servers.length <= SERVER_CARDS) return fresh.servers.map((server) => serverCard(server, view));
   return h("section", { class: "card" }, h("h2", {}, "Servers"),
     h("div", { class: "list" }, fresh.servers.map((server) => serverRow(server, view))),
     gathered(fresh.servers.map((server) => [server.name, server.notes]), "servers"));
 }
 
-function missing(title, advice, fresh, name) {
+function missing(title, advice, fresh, name, what) {
+  if (!fresh.collectors.some((one) => one.name === name)) return waiting(`reading ${what}`);
   const errors = fresh.collectors.filter((one) => one.error && one.name === name && one.target === "");
   return h("article", { class: "card", "data-missing": title },
     h("h2", {}, title), errors.map((one) => h("p", { class: "call" }, prose(one.error))),
     h("p", { class: "note" }, advice));
+}
+
+/** What stands where figures will: what has not come yet. */
+export function waiting(what) {
+  return h("article", { class: "card", "data-waiting": what }, h("p", { class: "note" }, `Waiting for the first ${what}.`));
 }
 
 /** The line at the top: where, what, and whether all is well. */

@@ -83,6 +83,22 @@ def test_up_at_once_and_down_one_level_at_a_time_after_the_hold() -> None:
     assert levels[2].numbers == {"x": 1}
 
 
+def test_a_held_level_says_since_when_and_how_old_its_numbers_are() -> None:
+    """A sign that is only milder brings fresh numbers; without one they age with the level."""
+    watch = RiskWatch()
+
+    asked = watch.look(0.0, [watch_sign("at_risk", numbers={"headroom_ratio": 0.02})])
+    milder = watch.look(40.0, [watch_sign(numbers={"headroom_ratio": 0.05})])
+    gone = watch.look(60.0, [])
+    elsewhere = RiskWatch().look(0.0, [watch_sign("critical", "pool_exhaustion", held=True, held_seconds=7.0)])
+
+    assert (asked.held_seconds, asked.numbers_age_seconds) == (None, 0.0)
+    assert (milder.held_seconds, milder.numbers_age_seconds) == (40.0, 0.0)
+    assert (gone.held_seconds, gone.numbers_age_seconds) == (60.0, 20.0)
+    assert gone.numbers == {"headroom_ratio": 0.05}
+    assert elsewhere.held_seconds == 7.0
+
+
 def test_the_gravest_sign_gives_the_reason() -> None:
     """Of two as grave the first of the closed list, and then the one that it has."""
     watch = RiskWatch()

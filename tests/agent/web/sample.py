@@ -72,6 +72,7 @@ def without_gpu() -> Snapshot:
         version="0.1.0",
         collectors=(
             collector("nvml", "", None, "libnvidia-ml.so.1 was not found: there is no NVIDIA driver on this host."),
+            collector("processes", "", 2.0),
         ),
     )
 

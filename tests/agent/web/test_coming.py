@@ -1,0 +1,150 @@
+"""What is about to go wrong, told without contradictions: what is held, what else is wrong, what a forecast is from."""
+
+from datetime import UTC, datetime
+
+from msgspec.structs import replace
+
+from agent.memory.risk import Risk
+from agent.snapshot import Recording, Snapshot
+from tests.agent.web import sample, states
+from tests.agent.web.site import Open, Site
+from tests.browser import Browser, Page
+
+CUT = """[...document.querySelectorAll('#node .tag, #node .name, #node .on, #node .on small')]
+  .filter((one) => one.scrollWidth > one.clientWidth + 1 && getComputedStyle(one).overflowX === 'hidden')
+  .map((one) => one.innerText)"""
+
+
+def with_risk(tick: int, risk: Risk) -> Snapshot:
+    """The node whose server ``chat`` has this risk, beside a GPU without any."""
+    snapshot = sample.node(tick)
+    chat, *others = snapshot.servers
+    devices = tuple(replace(device, risk=None) for device in snapshot.devices)
+    return replace(snapshot, servers=(replace(chat, risk=risk), *others), devices=devices)
+
+
+def coming(page: Page) -> str:
+    text: str = page.evaluate("document.querySelector('[data-coming=chat]').innerText")
+    return text.replace("\n", " ").replace("\u202f", " ")
+
+
+def test_a_level_that_is_held_says_since_when_and_how_old_its_numbers_are(show: Open) -> None:
+    """What was so three minutes ago is not passed off as so now; the tag says it as well."""
+    held = Risk(
+        level="critical",
+        reason="low_headroom",
+        numbers={"headroom_ratio": 0.02},
+        held_seconds=170.0,
+        numbers_age_seconds=170.0,
+    )
+    fresh = Risk(level="critical", reason="pool_exhaustion", numbers={"used_ratio": 0.14}, held_seconds=40.0)
+
+    old = show(Site(lambda tick: with_risk(tick, held)))
+    new = show(Site(lambda tick: with_risk(tick, fresh)))
+
+    assert "critical, held: little headroom" in coming(old)
+    assert "held: last critical 3 min ago; 3 min ago headroom 2.0 %" in coming(old)
+    assert "held: last critical 40 s ago; now used 14.0 %" in coming(new)
+
+
+def test_all_reasons_of_a_risk_are_named(show: Open) -> None:
+    """The gravest as a tag, the others as smaller ones beside it, on the card too."""
+    several = Risk(
+        level="critical", reason="pool_exhaustion", also={"fragmentation": "watch", "budget_mismatch": "watch"}
+    )
+    page = show(Site(lambda tick: with_risk(tick, several)))
+    tags = "[...document.querySelectorAll('{} [data-risk]')].map((tag) => [tag.innerText, tag.offsetHeight])"
+
+    listed = page.evaluate(tags.format("[data-coming=chat]"))
+    on_card = page.evaluate(tags.format("[data-server-card=chat]"))
+
+    assert [text for text, _ in listed] == [
+        "critical: a KV pool runs full",
+        "watch: fragmented",
+        "watch: not as budgeted",
+    ]
+    assert listed[0][1] > listed[1][1]
+    assert listed == on_card
+
+
+def test_how_many_are_at_risk_is_said_of_what(show: Open) -> None:
+    """Servers and GPUs are counted apart."""
+    page = show(Site(lambda tick: with_risk(tick, Risk(level="watch", reason="fragmentation"))))
+
+    assert page.evaluate("document.querySelector('#coming .sub').innerText") == "1 of 3 servers, no of 2 GPUs"
+
+
+def test_a_forecast_beside_unknown_growth_says_what_it_is_from(show: Open) -> None:
+    """Requests that run already will need more, which growth does not show."""
+
+    def node(tick: int) -> Snapshot:
+        chat, *others = sample.node(tick).servers
+        pool = replace(chat.pools[0], growth_tokens_per_second=None)
+        return replace(sample.node(tick), servers=(replace(chat, pools=(pool,)), *others))
+
+    unknown = show(Site(node))
+    known = show(Site())
+    heading = "document.querySelector('[data-server-card=chat] h3').innerText.replaceAll('\\u202f', ' ')"
+
+    assert "growth not known yet" in unknown.evaluate(heading)
+    assert "full in 7 min by what running requests will still need" in unknown.evaluate(heading)
+    assert "by what" not in known.evaluate(heading)
+
+
+def test_a_row_cuts_neither_tag_nor_name(show: Open) -> None:
+    """In the view of a server with a long name, on a desktop and on a phone."""
+    risk = Risk(level="at_risk", reason="no_transient_room", also={"foreign_process": "watch"})
+
+    def node(tick: int) -> Snapshot:
+        whole = states.many(tick)
+        servers = tuple(replace(one, name=f"{one.name}-of-a-team:35433") for one in whole.servers)
+        return replace(whole, servers=servers, devices=tuple(replace(one, risk=risk) for one in whole.devices))
+
+    page = show(Site(node))
+    page.evaluate("location.hash = '#server/server-1-of-a-team:35433'")
+    page.wait_until("document.querySelector('#view .gpu')")
+
+    for width in (1280, 800, 400):
+        page.resize(width, 900)
+        assert page.evaluate(CUT) == []
+
+
+def test_times_are_iso_with_their_zone(show: Open) -> None:
+    """That of a recording, in the zone of who looks."""
+    of_then = Recording(file="then.vramscope", started_at=sample.START, speed=20.0)
+    page = show(Site(lambda tick: replace(sample.node(0), recording=of_then)))
+    page.call("Emulation.setTimezoneOverride", timezoneId="Asia/Kolkata")
+    page.evaluate("location.hash = '#x'")
+    text = page.wait_until(
+        "document.getElementById('status').innerText.includes('+') && document.getElementById('status').innerText"
+    )
+
+    there = datetime.fromtimestamp(sample.START + 5.5 * 3600, UTC).isoformat(" ")[:19]
+    assert f"recording of {there} UTC+05:30, not this host now" in text
+
+
+def test_before_the_first_reading_the_page_says_what_it_waits_for(show: Open) -> None:
+    """For the driver and the process table: never that there is nothing."""
+    page = show(Site(lambda tick: Snapshot(time=sample.START + tick, version="0.1.0")))
+
+    said = page.evaluate("[...document.querySelectorAll('[data-waiting]')].map((one) => one.innerText)")
+
+    assert said == [
+        "Waiting for the first reading of the GPUs by the driver.",
+        "Waiting for the first reading of this host's processes.",
+    ]
+
+
+def test_before_the_first_snapshot_the_page_is_not_empty(browser: Browser) -> None:
+    """It says whose snapshot it waits for, and then shows it."""
+    site = Site()
+    site.refusal = "no tick for 12 s"
+    page = browser.open(site.url)
+
+    said = page.wait_until("document.querySelector('#node [data-waiting]')?.innerText")
+    site.refusal = None
+    page.wait_until("document.querySelector('#node [data-gpu]') && !document.querySelector('[data-waiting]')")
+    page.close()
+    site.stop()
+
+    assert said == f"Waiting for the first snapshot of the agent at {site.url.split('/')[2]}."
