@@ -61,7 +61,7 @@ def _laid_out(series: list[Series]) -> list[tuple[str, int]]:
     lines = []
     for name, members in families.items():
         head = f"{_HEADS[name]}\n"
-        for text, index in sorted(members):
+        for text, index in sorted(dict(reversed(members)).items()):  # what is there twice would spoil the scrape
             lines.append((f"{head}{name}{text} ", index))
             head = ""
     return lines
@@ -208,7 +208,7 @@ def _server(server: Server) -> Iterator[Sample]:
             yield metric, name, value
     if server.risk is not None:
         yield from _risk(name, server.risk)
-    several = len(server.replicas) > 1
+    several = len({one.replica for one in (*server.replicas, *server.pools)}) > 1
     yield from _ranks(server, several)
     for pool in server.pools:
         yield from _pool(pool, name | _which(pool, server, several))

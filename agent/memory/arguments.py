@@ -154,6 +154,16 @@ def known_values(arguments: Arguments) -> dict[str, Any]:
     return {field: value for field, value in asdict(arguments).items() if field in _CONVERTERS and value is not None}
 
 
+def check(arguments: Arguments) -> None:
+    """Hold arguments that came out of a file to what can be given.
+
+    Raises:
+        ValueError: a value that neither flags nor reports let through; one sentence.
+    """
+    for field, value in known_values(arguments).items():
+        _converted(field, field, value)
+
+
 def unplanned(engine: str) -> str:
     """What to say of an engine without a planner."""
     close = difflib.get_close_matches(engine.lower(), ENGINES, n=1, cutoff=0.75)

@@ -108,8 +108,8 @@ class Past:
                 if status.st_mtime < since:
                     break
                 known[path] = self._segment(path, status.st_size, deadline)
-            except (OSError, ValueError, msgspec.MsgspecError):
-                continue  # it has just gone, or is of another version
+            except (OSError, ValueError, ArithmeticError, RecursionError, msgspec.MsgspecError):
+                continue  # it has just gone, is of another version, or was made up
             for key, steps in known[path][1].items():
                 of_all = pools.setdefault(key, {})
                 for step, used in steps.items():

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from agent.board import Board, Published
+from agent.memory.arguments import check
 from agent.recorder.records import (
     Log,
     Model,
@@ -60,7 +61,8 @@ class Stage:
         Raises:
             ValueError: it can't be one of a recording that begins as it should; a record that is absurd raises others.
         """
-        if not math.isfinite(record.at):
+        wall = record.wall if isinstance(record, Start | Ticked) else 0.0
+        if not (math.isfinite(record.at) and math.isfinite(wall)):
             raise ValueError("a time that is none")
         if isinstance(record, Start):
             self._begin(record)
@@ -142,6 +144,8 @@ class Stage:
             raise ValueError(f"more than {MAX_SERVERS} servers")
         known = {watch.facts.name: watch for watch in self._watches}
         for watched in servers.changed:
+            for arguments in filter(None, (watched.facts.given, watched.facts.command)):
+                check(arguments)
             name, engine = watched.facts.name, ENGINES[watched.facts.engine]
             watch = known.get(name)
             if watch is None or watched.anew:

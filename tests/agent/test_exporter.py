@@ -191,6 +191,26 @@ def test_one_replica_has_no_replica_label_and_several_have() -> None:
     ]
 
 
+def test_pools_of_several_replicas_have_the_label_where_only_the_pools_are_told_apart() -> None:
+    """As of a server that counts its requests as a whole: without the label its pools would be one series twice."""
+    page = render(snapshot(servers=(server(pools=(pool("0"), pool("1")), replicas=()),))).decode()
+
+    assert 'vramscope_kv_used_ratio{replica="0",server="chat"} 0.1' in page
+    assert 'vramscope_kv_used_ratio{replica="1",server="chat"} 0.1' in page
+
+
+def test_a_series_stands_once() -> None:
+    """Two ranks of one server on a device, or a server that is told of twice: the first counts, the scrape is whole."""
+    ranks = tuple(
+        Rank(gpu="0", uuid="GPU-a", tp_rank=0, pp_rank=0, replica="0", pool_bytes={"full": size}) for size in (7, 9)
+    )
+    page = render(snapshot(servers=(server(ranks=ranks), server()))).decode()
+
+    names = [line.rpartition(" ")[0] for line in page.splitlines() if not line.startswith("#")]
+    assert len(set(names)) == len(names)
+    assert 'vramscope_kv_pool_bytes{gpu="0",server="chat"} 7' in page
+
+
 def test_unknown_has_no_sample() -> None:
     """No 0, no NaN: the series is not there."""
     blank = pool(used_tokens=None, used_ratio=None, capacity_tokens=None, available_tokens=None, bytes_per_token=None)

@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 
 from agent.app import replayed_board
+from agent.memory.arguments import Arguments
 from agent.recorder import chunks
 from agent.recorder.chunks import MAX_CHUNK_BYTES, VERSION, RecordingError, RecordingFile, pack
 from agent.recorder.player import Player
-from agent.recorder.records import Model, Node, Processes, Record, Start, Ticked
+from agent.recorder.records import Model, Node, Processes, Record, Servers, Start, Ticked, Watched
 from collectors.readings import DeviceReading, ModelFiles, NodeReading
+from tests.agent.test_board import facts
 
 
 def ticks(count: int, first: int = 0) -> tuple[Record, ...]:
@@ -136,9 +138,21 @@ def test_records_are_spread_over_chunks(tmp_path: Path) -> None:
     assert list(RecordingFile(written(tmp_path / "r", content)).records()) == models
 
 
+SPREAD = Watched(
+    facts=facts(given=Arguments(tp=1 << 40)),
+    tree=None,
+    processes_hidden=False,
+    home=None,
+    answers=False,
+    has_model=False,
+)
 ABSURD: dict[str, list[Record]] = {
+    "argument 'tp': expected an integer from 1 to 1024, got 1099511627776": [
+        Start(at=1.0, wall=1.0, run="", version="", simulated=False, state=()),
+        Servers(at=1.0, names=("chat",), changed=(SPREAD,)),
+    ],
     "it does not begin with the beginning of a segment": list(ticks(1)),
-    "a time that is none": [Ticked(at=float("nan"), wall=1.0)],
+    "a time that is none": [Ticked(at=1.0, wall=float("nan"))],
     "more than 1024 devices": [
         Start(at=1.0, wall=1.0, run="", version="", simulated=False, state=()),
         Node(

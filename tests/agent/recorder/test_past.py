@@ -7,9 +7,12 @@ from typing import Any
 
 import msgspec
 
+from agent.recorder.chunks import pack
 from agent.recorder.past import MAX_MINUTES, STEP_SECONDS, Past
+from agent.recorder.records import Server, Start
 from collectors.readings import PoolReading
 from tests.agent.recorder.flight import Flight
+from tests.agent.test_board import serving
 
 
 def used(tokens: int) -> tuple[PoolReading, ...]:
@@ -133,3 +136,18 @@ def test_older_than_half_an_hour_is_left_out(tmp_path: Path) -> None:
     (line,) = points(past(flight)).values()
 
     assert line[0][0] >= flight.wall() - MAX_MINUTES * 60
+
+
+def test_a_time_that_is_none_costs_its_segment(tmp_path: Path) -> None:
+    """A made-up file in the ring spoils nothing else of the answer."""
+    flight = Flight(tmp_path)
+    flight.lives(130, pools=used(1000))
+    absurd = tmp_path / "absurd.vramscope"
+    start = Start(at=0.0, wall=0.0, run="x", version="1", simulated=False, state=())
+    server = Server(at=0.0, name="chat", reading=serving(float("inf")), seconds=0.0)
+    absurd.write_bytes(pack([start, server])[0])
+
+    found = points(past(flight, lambda: [*flight.ring.segments(), absurd]))
+
+    (line,) = found.values()
+    assert len(line) > 20
