@@ -208,7 +208,7 @@ def _server(server: Server) -> Iterator[Sample]:
             yield metric, name, value
     if server.risk is not None:
         yield from _risk(name, server.risk)
-    several = len({one.replica for one in (*server.replicas, *server.pools)}) > 1
+    several = len({one.replica for one in server.replicas} | {one.replica for one in server.pools}) > 1
     yield from _ranks(server, several)
     for pool in server.pools:
         yield from _pool(pool, name | _which(pool, server, several))
