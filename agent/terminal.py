@@ -8,16 +8,23 @@ from msgspec.structs import replace
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from agent.memory.risk import Risk
 from agent.memory.transients import Transient
-from agent.memory.units import duration_text
+from agent.memory.units import duration_text, size_text
 from agent.printable import all_printable
 from agent.snapshot import Collector, Device, Fragmentation, Log, Pool, Rank, Server, Snapshot, Upgrade
 from agent.sources import explained
 
 GIB = 2**30
 MOSTLY_LONG = 0.5
+_UNITS: dict[str, Callable[[float], str]] = {
+    "bytes_per_hour": lambda value: f"{size_text(round(value))} an hour",
+    "bytes": lambda value: size_text(round(value)),
+    "ratio": lambda value: f"{value:.1%}",
+    "seconds": duration_text,
+}
 
 
 def print_snapshot(snapshot: Snapshot, *, explain: bool, console: Console | None = None) -> None:
@@ -66,9 +73,9 @@ def _print_device(console: Console, snapshot: Snapshot, device: Device, *, expla
         console.print(f"headroom {device.headroom_ratio:.1%} of {_gib(device.total_bytes)}")
     console.print(_device(device, explain=explain))
     for line in (*_risk(device.risk, explain=explain), *_growing(device, explain=explain)):
-        console.print(f"  {escape(line)}")
+        _say(console, line)
     for line in filter(None, (_room(server, room) for server, room in device.transients.items())):
-        console.print(f"  {escape(line)}")
+        _say(console, line)
     for line in explained(snapshot, device) if explain else ():
         console.print(f"  {escape(line)}", soft_wrap=True)
 
@@ -78,19 +85,25 @@ def _print_server(console: Console, server: Server, *, explain: bool) -> None:
     console.print("  ".join(fact for fact in facts if fact), style="bold", markup=False)
     console.print(_server(server))
     for line in (*_risk(server.risk, explain=explain), *_filling(server)):
-        console.print(f"  {escape(line)}")
+        _say(console, line)
     if server.upgrade is not None:
-        console.print(f"  {escape(server.upgrade.summary)}")
+        _say(console, server.upgrade.summary)
         if explain:
             console.print(_upgrade(server.upgrade))
     for line in (*_fragmented(server), *_beside(server), *(_facts(server) if explain else ())):
-        console.print(f"  {escape(line)}")
+        _say(console, line)
+
+
+def _say(console: Console, sentence: str) -> None:
+    """A sentence under what it is of; what goes on in a further line stands further in."""
+    for number, line in enumerate(Text(sentence).wrap(console, max(20, console.width - 4))):
+        console.print(("    " if number else "  ") + line.plain.rstrip(), markup=False, soft_wrap=True)
 
 
 def _device(device: Device, *, explain: bool) -> Table:
     table = Table(box=None, pad_edge=False)
     for name, justify in (("component", "left"), ("server", "left"), ("live", "right"), ("share", "right")):
-        table.add_column(name, justify="right" if justify == "right" else "left")
+        table.add_column(name, justify="right" if justify == "right" else "left", overflow="fold")
     table.add_column("budget", justify="right")
     if explain:
         table.add_column("known by")
@@ -181,9 +194,16 @@ def _risk(risk: Risk | None, *, explain: bool) -> Iterator[str]:
     """The level and its reason, with the numbers that it comes from; nothing while all is well."""
     if risk is None or risk.reason is None:
         return
-    numbers = ", ".join(f"{name} {value:,.4g}" for name, value in risk.numbers.items()) if explain else ""
+    numbers = ", ".join(_number(name, value) for name, value in risk.numbers.items()) if explain else ""
     also = "".join(f", {level}: {reason}" for reason, level in risk.also.items())
     yield f"risk {risk.level}: {risk.reason}" + (f" ({numbers})" if numbers else "") + also
+
+
+def _number(name: str, value: float) -> str:
+    """A number of a risk, in the unit that its name ends with."""
+    unit = next((unit for unit in _UNITS if name.endswith(unit)), "")
+    text = _UNITS[unit](value) if unit else f"{value:,.4g}"
+    return f"{name.removesuffix(unit).replace('_', ' ').strip()} {text}".lstrip()
 
 
 def _filling(server: Server) -> Iterator[str]:

@@ -5,17 +5,21 @@ import os
 import pty
 import re
 import select
+import signal
 import struct
 import subprocess
 import sys
 import termios
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
+from agent.top.ending import RESTORED
 from tests.agent.top.nodes import eight
 from tests.agent.web.serve import FakeLatest, serving_on_loopback
 from tests.program import running
@@ -101,14 +105,36 @@ def test_a_key_of_another_encoding_is_no_key(base: str, tmp_path: Path) -> None:
     raise AssertionError("keys are read no more")
 
 
-@pytest.mark.parametrize("controlling", [True, False])
-def test_it_ends_with_its_terminal(base: str, controlling: bool) -> None:
-    """A connection that breaks leaves nothing behind that runs on, whether a signal comes or not."""
+class Terminal:
+    """Both ends of a terminal of the test's own, and ``vramscope top`` on it once it has drawn."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", master: int, slave: int, before: list[Any]) -> None:
+        self.process, self.master, self.slave, self.before = process, master, slave, before
+
+    def resize(self, width: int, height: int) -> None:
+        fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
+
+    def is_full(self) -> bool:
+        """Whether a write to it waits for somebody to read."""
+        return not select.select([], [self.slave], [], 0)[1]
+
+    def read(self) -> bytes:
+        """What it holds."""
+        held = b""
+        while select.select([self.master], [], [], 0.2)[0]:
+            held += os.read(self.master, 65536)
+        return held
+
+
+@contextmanager
+def on_a_terminal(base: str, *, controlling: bool = True) -> Iterator[Terminal]:
+    """``vramscope top`` beside an agent, without tmux, which would read all that comes."""
     master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    before = termios.tcgetattr(slave)
     code = "import fcntl, runpy, sys, termios; "
     code += "fcntl.ioctl(0, termios.TIOCSCTTY, 0); " if controlling else ""
     code += f"sys.argv = ['vramscope', 'top', '--url', {base!r}]; runpy.run_module('agent', run_name='__main__')"
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     process = subprocess.Popen(
         [sys.executable, "-c", code],
         stdin=slave,
@@ -117,17 +143,48 @@ def test_it_ends_with_its_terminal(base: str, controlling: bool) -> None:
         start_new_session=True,
         env={**os.environ, "TERM": "xterm-256color"},
     )
-    os.close(slave)
     try:
         shown = b""
         while b"critical" not in shown:
             assert select.select([master], [], [], 30.0)[0], shown
             shown += os.read(master, 65536)
-        os.close(master)
-        assert process.wait(timeout=30) != 0
+        yield Terminal(process, master, slave, before)
     finally:
         process.kill()
         process.wait()
+
+
+@pytest.mark.parametrize("controlling", [True, False])
+def test_it_ends_with_its_terminal(base: str, controlling: bool) -> None:
+    """A connection that breaks leaves nothing behind that runs on, whether a signal comes or not."""
+    with on_a_terminal(base, controlling=controlling) as one:
+        os.close(one.slave)
+        os.close(one.master)
+        assert one.process.wait(timeout=30) != 0
+
+
+def test_it_ends_while_nobody_reads_its_terminal(base: str) -> None:
+    """A connection that hangs holds up all writing: SIGTERM ends it all the same, and the terminal is as it was."""
+    with on_a_terminal(base) as one:
+        for redraw in range(50):  # what is queued inside it is full after half of them
+            one.resize(180 + redraw % 2, 50)
+            time.sleep(0.05)
+        assert one.is_full()
+        assert termios.tcgetattr(one.slave) != one.before
+
+        one.process.send_signal(signal.SIGTERM)
+        assert one.process.wait(timeout=10) == 128 + signal.SIGTERM
+        assert termios.tcgetattr(one.slave) == one.before
+        assert one.read().endswith(RESTORED)
+
+
+def test_a_signal_ends_it_as_its_key_does(base: str) -> None:
+    """Where its terminal is read SIGTERM ends it with 0, and the screen from before is back."""
+    with on_a_terminal(base) as one:
+        one.process.send_signal(signal.SIGTERM)
+        assert b"\x1b[?1049l" in one.read()
+        assert one.process.wait(timeout=10) == 0
+        assert termios.tcgetattr(one.slave) == one.before
 
 
 def test_it_follows_the_size_of_the_window(base: str, tmp_path: Path) -> None:

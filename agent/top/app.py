@@ -6,7 +6,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from typing import ClassVar
+from typing import ClassVar, TextIO
 
 from msgspec.structs import replace
 from rich.segment import Segment
@@ -17,6 +17,7 @@ from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
 
+from agent.top.ending import Ending
 from agent.top.follow import Source
 from agent.top.keyboard import Keyboard
 from agent.top.rows import SORTS, Sort
@@ -77,6 +78,7 @@ class Top(App[None]):
         self._choice = Choice()
         self._drawn = Screen(lines=(), keys=(), selected=None)
         self._on_screen: object = None
+        self._ending = Ending(keys=_number(sys.__stdin__, 0), screen=_number(sys.__stderr__, 2))
 
     def compose(self) -> ComposeResult:
         yield Canvas()
@@ -84,8 +86,8 @@ class Top(App[None]):
     async def on_mount(self) -> None:
         """Begin to look."""
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGTERM, self.exit)
-        loop.add_signal_handler(signal.SIGHUP, _end_at_once)
+        self._ending.on(signal.SIGTERM, lambda: loop.call_soon_threadsafe(self.exit))
+        signal.signal(signal.SIGHUP, lambda *_: _end_at_once())
         self.run_worker(self._source.run(self._seen), exit_on_error=True)
         self.set_interval(LOOK_SECONDS, self._draw)
         self.set_interval(TERMINAL_SECONDS, _end_without_terminal)
@@ -136,8 +138,12 @@ class Top(App[None]):
 
 def _end_without_terminal() -> None:
     """A terminal may go without a signal, where it is not the one that controls this process."""
-    if not os.isatty(sys.__stdin__.fileno() if sys.__stdin__ else 0):
+    if not os.isatty(_number(sys.__stdin__, 0)):
         _end_at_once()
+
+
+def _number(stream: TextIO | None, otherwise: int) -> int:
+    return otherwise if stream is None else stream.fileno()
 
 
 def _end_at_once() -> None:

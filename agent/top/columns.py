@@ -58,7 +58,7 @@ def _cell(column: Column, row: int, width: int) -> Text:
 
 def _fitted(text: Text, width: int, column: Column) -> Text:
     if text.cell_len > width:
-        text.plain = shortened(text.plain, width)
+        text.plain = shortened_within(text.plain, width)
     missing = width - text.cell_len
     if column.left or column.elastic:
         text.pad_right(missing)
@@ -70,6 +70,16 @@ def _fitted(text: Text, width: int, column: Column) -> Text:
 def shortened(text: str, width: int) -> str:
     """The text in so many cells at most; ``~`` ends one that is cut."""
     return text if cell_len(text) <= width else (set_cell_size(text, width - 1) + "~" if width > 1 else "~"[:width])
+
+
+def shortened_within(text: str, width: int) -> str:
+    """The same, with the end of it kept: names of one kind differ there."""
+    if cell_len(text) <= width or width < 8:
+        return shortened(text, width)
+    tail = text[-(width // 2) :]
+    while cell_len(tail) > width // 2:
+        tail = tail[1:]
+    return set_cell_size(text, width - 1 - cell_len(tail)) + "~" + tail
 
 
 def _line(cells: list[Text]) -> Text:

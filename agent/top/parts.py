@@ -4,7 +4,7 @@ Colours are the page's (Okabe and Ito's palette). Letters stand in for them on t
 part where there are colours, for eyes that do not tell them apart.
 """
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from itertools import groupby
 
 from msgspec import Struct
@@ -71,10 +71,9 @@ def bar(device: Device, width: int, *, colours: bool) -> Text:
     return line
 
 
-def legend(devices: tuple[Device, ...], *, colours: bool) -> list[Text]:
-    """Letter and name of each component that one of the devices has, in the order of the bars."""
-    there = {part.component for device in devices for part in device.components}
-    return [_entry(LOOKS[name], colours=colours) for name in LOOKS if name in there]
+def legend(components: Container[str], *, colours: bool) -> list[Text]:
+    """Letter and name of each of these components, in the order of the bars."""
+    return [_entry(LOOKS[name], colours=colours) for name in LOOKS if name in components]
 
 
 def _entry(look: Look, *, colours: bool) -> Text:

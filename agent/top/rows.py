@@ -1,7 +1,7 @@
 """The two tables: a row for each GPU, and for each server with a row for each further pool of it."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
 from msgspec import Struct
@@ -12,6 +12,7 @@ from agent.memory.levels import LEVELS
 from agent.memory.risk import Risk
 from agent.snapshot import Device, Pool, Server
 from agent.top import words
+from agent.top.changes import Key, of_generation, of_pool
 from agent.top.columns import Column, table
 from agent.top.parts import bar
 
@@ -23,11 +24,15 @@ _RISKY = {"watch": Style(color="yellow"), "at_risk": Style(color="red"), "critic
 
 
 class Drawn(Struct, frozen=True, kw_only=True):
-    """How all is drawn: ``colours`` as the terminal has them, ``current``: what is shown is of now."""
+    """How all is drawn: ``colours`` as the terminal has them, ``current``: what is shown is of now.
+
+    ``changes``: tokens per second as they were seen here.
+    """
 
     width: int
     colours: bool
     current: bool = True
+    changes: Mapping[Key, float] = {}
 
     @property
     def is_wide(self) -> bool:
@@ -73,6 +78,7 @@ def devices(records: tuple[Device, ...], servers: tuple[Server, ...], *, sort: S
         Column(title="USED GiB", cells=_texts(words.gib(_used(one), one.total_bytes) for one in rows), priority=1),
         Column(title="ROOM", cells=_texts(words.ratio(one.headroom_ratio) for one in rows), least=5, priority=2),
         *([Column(title="LEFT", cells=_texts(lefts), least=6, priority=3)] if any(forecasts) else []),
+        Column(title="NAME", cells=_texts(map(_short, rows)), left=True, priority=6),
         Column(title="SERVERS", cells=_texts(_names(one, servers) for one in rows), left=True, priority=5),
         Column(title="RISK", cells=tuple(_device_risk(one, drawn) for one in rows), left=True, least=8),
     ]
@@ -88,8 +94,8 @@ def servers(records: tuple[Server, ...], *, sort: Sort, drawn: Drawn) -> Table:
     columns = [
         Column(title="SERVER", cells=names, left=True, least=max(6, least), elastic=True),
         *_of_states(rows),
-        *_of_pools(rows),
-        *_of_requests(rows),
+        *_of_pools(rows, drawn.changes),
+        *_of_requests(rows, drawn.changes),
         Column(title="RISK", cells=tuple(_server_risk(row, drawn) for row in rows), left=True, least=8),
     ]
     old = [row.server.age_seconds is None or row.server.age_seconds > STALE_SECONDS for row in rows]
@@ -109,25 +115,26 @@ def _of_states(rows: list[Row]) -> list[Column]:
     return [Column(title="STATE", cells=states, left=True, priority=2)]
 
 
-def _of_pools(rows: list[Row]) -> list[Column]:
+def _of_pools(rows: list[Row], changes: Mapping[Key, float]) -> list[Column]:
     pools = [row.pool for row in rows]
     ratios = [None if pool is None else pool.used_ratio for pool in pools]
-    rates = [None if pool is None else pool.growth_tokens_per_second for pool in pools]
     forecasts = [None if pool is None else pool.forecast for pool in pools]
     lefts = [None if one is None else one.exhaustion_seconds for one in forecasts]
     return [
         Column(title="USED", cells=_texts(map(words.ratio, ratios)), least=6),
         Column(title="TOKENS", cells=_texts(map(_tokens, pools)), least=13, priority=9),
-        Column(title="TOK/S", cells=_texts(map(words.growth, rates)), least=6, priority=4),
+        Column(title="GROWTH", cells=_texts(_growth(row, changes) for row in rows), least=6, priority=4),
         Column(title="LEFT", cells=_texts(map(words.left, lefts)), least=6, priority=1),
-        Column(title="EARLY", cells=_texts(words.left(one, early=True) for one in lefts), least=6, priority=5),
+        Column(title="EARLY", cells=_texts(words.left(one, early=True) for one in lefts), least=6, priority=7),
     ]
 
 
-def _of_requests(rows: list[Row]) -> list[Column]:
+def _of_requests(rows: list[Row], changes: Mapping[Key, float]) -> list[Column]:
+    generated = _first(rows, lambda one: words.count(changes.get(of_generation(one))))
     return [
         Column(title="RUN", cells=_first(rows, lambda one: words.count(one.requests.running)), least=3, priority=3),
         Column(title="WAIT", cells=_first(rows, lambda one: words.count(one.requests.waiting)), least=4, priority=2),
+        Column(title="TOK/S", cells=generated, least=5, priority=6),
         Column(title="PRE", cells=_first(rows, lambda one: words.count(one.counters.preemptions)), least=4, priority=8),
         Column(title="CHAINS", cells=_texts(_chains(row.pool) for row in rows), left=True, priority=10),
         Column(title="ENGINE", cells=_first(rows, _engine), left=True, priority=11),
@@ -185,6 +192,11 @@ def _used(device: Device) -> int | None:
     return device.total_bytes - device.free_bytes
 
 
+def _short(device: Device) -> str:
+    """What kind of GPU it is, without who made it."""
+    return (device.name or words.UNKNOWN).removeprefix("NVIDIA ")
+
+
 def _names(device: Device, records: tuple[Server, ...]) -> str:
     names = [one.name for one in records if device.uuid in one.devices]
     return f"{names[0]} +{len(names) - 1}" if len(names) > 1 else "".join(names) or words.UNKNOWN
@@ -216,6 +228,16 @@ def _label(row: Row) -> str:
         return row.server.name
     several = len({one.replica for one in row.server.pools}) > 1
     return f"  {row.pool.kind} {row.pool.replica}" if several else f"  {row.pool.kind}"
+
+
+def _growth(row: Row, changes: Mapping[Key, float]) -> str:
+    """As the agent tells it; else, marked, as it was seen here."""
+    if row.pool is None:
+        return words.UNKNOWN
+    if row.pool.growth_tokens_per_second is not None:
+        return words.growth(row.pool.growth_tokens_per_second)
+    seen = changes.get(of_pool(row.server, row.pool))
+    return words.UNKNOWN if seen is None else f"~{words.growth(seen)}"
 
 
 def _tokens(pool: Pool | None) -> str:

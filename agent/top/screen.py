@@ -12,7 +12,7 @@ from agent.snapshot import Snapshot
 from agent.terminal import detail
 from agent.top import rows, words
 from agent.top.columns import shortened
-from agent.top.parts import legend
+from agent.top.parts import LOOKS, legend
 from agent.top.rows import Drawn, Sort
 from agent.top.seen import Shown
 
@@ -29,7 +29,9 @@ HELP = (
     "",
     "ROOM   headroom: what of a GPU is left beside all that is foreseen",
     "USED   of a pool: what requests hold of it",
-    "TOK/S  tokens by which it grows in a second",
+    "GROWTH tokens by which it grows in a second, over up to 3 minutes",
+    "       ~ over the last seconds alone: the agent knows no more yet",
+    "TOK/S  tokens that are generated in a second, over the last seconds",
     "LEFT   until a pool or a GPU is full, as is likely",
     "EARLY  the same at the soonest",
     "RUN    requests that run; WAIT those that wait for room",
@@ -40,6 +42,7 @@ HELP = (
 )
 Page = Literal["tables", "detail", "failures", "help"]
 Keyed = tuple[str | None, Text]  # a line, and what it is of
+LEAST_BELOW = 8
 _WARNING = Style(color="red", bold=True)
 
 
@@ -64,14 +67,14 @@ class Screen(Struct, frozen=True, kw_only=True):
 def screen(shown: Shown, choice: Choice, *, width: int, height: int, colours: bool) -> Screen:
     """The lines of a screen of this size; they are as many as it has rows."""
     head = [_title(shown, width), *_warnings(shown, width, colours=colours)]
-    foot = [_foot(choice, width)]
+    foot = [_foot(shown, choice, width)]
     room = max(1, height - len(head) - len(foot))
-    drawn = Drawn(width=max(1, width - 2), colours=colours, current=shown.problem is None)
-    keys, tables = _tables(shown.snapshot, choice.sort, drawn)
+    drawn = Drawn(width=max(1, width - 2), colours=colours, current=shown.problem is None, changes=shown.changes)
+    keys, tables = _tables(shown.snapshot, choice.sort, drawn, room)
     selected = choice.selected if choice.selected in keys else (keys[0] if keys else None)
     last = 0
     if choice.page == "help":
-        body, last = _window([Text(line) for line in HELP], choice.scroll, room)
+        body, last = _window(_help(width, colours=colours), choice.scroll, room)
     elif shown.snapshot is None:
         body = [Text("waiting for the first figures ..." if shown.problem is None else "nothing to show yet")]
     elif choice.page == "failures":
@@ -80,6 +83,7 @@ def screen(shown: Shown, choice: Choice, *, width: int, height: int, colours: bo
         body, last = _window(_detail(shown.snapshot, selected, drawn), choice.scroll, room)
     else:
         body = _around(tables, selected, room)
+        body += _below(shown.snapshot, selected, drawn, room - len(body))
     lines = [*head, *body[:room], *(Text() for _ in range(room - len(body))), *foot][:height]
     for line in lines:
         line.truncate(width, overflow="crop")
@@ -124,26 +128,27 @@ def _failures(snapshot: Snapshot, width: int) -> list[Text]:
     return [line for sentence in sentences for line in _wrapped(sentence, width)]
 
 
-def _tables(
-    snapshot: Snapshot | None, sort: Sort, drawn: Drawn
-) -> tuple[tuple[str, ...], list[tuple[str | None, Text]]]:
-    """Keys in their order, and all lines with the key of each; headings, legend and gaps have none."""
+def _tables(snapshot: Snapshot | None, sort: Sort, drawn: Drawn, room: int) -> tuple[tuple[str, ...], list[Keyed]]:
+    """Keys in their order, and all lines with the key of each; headings, legend and gaps have none.
+
+    The legend is left to the help where rows would have to make room for it.
+    """
     if snapshot is None:
         return (), []
-    lines: list[Keyed] = []
     gpus = rows.devices(snapshot.devices, snapshot.servers, sort=sort, drawn=drawn)
     pools = rows.servers(snapshot.servers, sort=sort, drawn=drawn)
+    above: list[Keyed] = [(None, Text("no GPU: nothing is known about GPU memory"))]
+    below: list[Keyed] = [(None, Text("no server is configured, and none was found"))]
     if snapshot.devices:
-        lines += [(None, _bold(gpus.heading)), *gpus.lines]
-        colours = drawn.colours and drawn.current
-        lines += [(None, line) for line in _flowing(legend(snapshot.devices, colours=colours), drawn.width)]
-    else:
-        lines.append((None, Text("no GPU: nothing is known about GPU memory")))
-    lines.append((None, Text()))
+        above = [(None, _bold(gpus.heading)), *gpus.lines]
     if snapshot.servers:
-        lines += [(None, _bold(pools.heading)), *pools.lines]
-    else:
-        lines.append((None, Text("no server is configured, and none was found")))
+        below = [(None, _bold(pools.heading)), *pools.lines]
+    there = {part.component for device in snapshot.devices for part in device.components}
+    letters = _flowing(legend(there, colours=drawn.colours and drawn.current), drawn.width)
+    explained: list[Keyed] = [(None, line) for line in letters]
+    if len(above) + len(explained) + 1 + len(below) > room:
+        explained = []
+    lines = [*above, *explained, (None, Text()), *below]
     return tuple(dict.fromkeys(key for key, _ in lines if key is not None)), lines
 
 
@@ -160,6 +165,16 @@ def _around(lines: list[Keyed], selected: str | None, room: int) -> list[Text]:
         return marked[:room]
     start = min(max(0, places[-1] - room + 2), len(lines) - room)
     return marked[start : start + room]
+
+
+def _below(snapshot: Snapshot, selected: str | None, drawn: Drawn, room: int) -> list[Text]:
+    """The detail of the selection, as far as there is room for it under the tables."""
+    if selected is None or room < LEAST_BELOW:
+        return []
+    lines = _detail(snapshot, selected, drawn)
+    room -= 2  # a gap, and what says where the rest is
+    more = [Text("  ... enter: all of it")] if len(lines) > room else []
+    return [Text(), *(Text.assemble("  ", line) for line in lines[:room]), *more]
 
 
 def _detail(snapshot: Snapshot, key: str, drawn: Drawn) -> list[Text]:
@@ -180,11 +195,18 @@ def _window(lines: list[Text], scroll: int, room: int) -> tuple[list[Text], int]
     return lines[start : start + room], last
 
 
-def _foot(choice: Choice, width: int) -> Text:
+def _help(width: int, *, colours: bool) -> list[Text]:
+    """Keys, columns, and the letters of the bars."""
+    letters = _flowing(legend(LOOKS, colours=colours), width)
+    return [*(Text(line) for line in HELP), Text(), Text("Of the bars:"), *letters]
+
+
+def _foot(shown: Shown, choice: Choice, width: int) -> Text:
     if choice.page != "tables":
         text = "esc back  up/down scroll  q end"
     else:
-        text = f"by {choice.sort}  s order  enter detail  h help  q end"
+        failed = "f failed  " if shown.snapshot and _failing(shown.snapshot) else ""
+        text = f"by {choice.sort}  s order  enter detail  {failed}h help  q end"
     return Text(shortened(text, width).ljust(width), Style(reverse=True))
 
 
@@ -200,9 +222,14 @@ def _flowing(entries: list[Text], width: int) -> list[Text]:
 
 
 def _wrapped(text: str, width: int) -> list[Text]:
+    """In lines of that width; what goes on stands two cells further in than where it began."""
     if cell_len(text) <= width:
         return [Text(text)]
-    return list(Text(text).wrap(Console(width=width, color_system=None), width))
+    begins = text[: len(text) - len(text.lstrip())]
+    hanging = "  " if begins and cell_len(begins) + 10 < width else ""
+    inside = max(1, width - cell_len(begins + hanging))
+    first, *rest = Text(text.lstrip()).wrap(Console(width=width, color_system=None), inside)
+    return [Text(begins + first.plain), *(Text(begins + hanging + line.plain) for line in rest)]
 
 
 def _bold(line: Text) -> Text:

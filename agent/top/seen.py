@@ -1,21 +1,26 @@
 """What has been seen of an agent and how old it is: what is not current is never passed off as current."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
 from agent.memory.units import duration_text
 from agent.snapshot import Snapshot
+from agent.top.changes import Changes, Key
 
 STILL_SECONDS = 5.0
 
 
 class Shown(Struct, frozen=True, kw_only=True):
-    """What there is to show: the newest snapshot, and why it is not current, None while it is."""
+    """What there is to show: the newest snapshot, and why it is not current, None while it is.
+
+    ``changes``: tokens per second of each pool, as they were seen change here.
+    """
 
     source: str
     snapshot: Snapshot | None
     problem: str | None
+    changes: Mapping[Key, float] = {}
 
 
 class Seen:
@@ -29,6 +34,7 @@ class Seen:
         self._changed_at = self._began
         self._spacing = 1.0
         self._failure: str | None = None
+        self._changes = Changes()
 
     def took(self, snapshot: Snapshot) -> None:
         """Take an answer; it counts as new where its time has moved."""
@@ -38,6 +44,7 @@ class Seen:
         if before is not None:
             self._spacing = max(0.0, snapshot.time - before.time)
         self._snapshot, self._changed_at = snapshot, self._clock()
+        self._changes.add(snapshot)
 
     def lost(self, sentence: str) -> None:
         """Take that it did not answer, and why."""
@@ -50,7 +57,8 @@ class Seen:
 
     def shown(self) -> Shown:
         """What there is to show now."""
-        return Shown(source=self.source, snapshot=self._snapshot, problem=self._problem())
+        changes = self._changes.per_second()
+        return Shown(source=self.source, snapshot=self._snapshot, problem=self._problem(), changes=changes)
 
     def _problem(self) -> str | None:
         if self._snapshot is None:

@@ -62,8 +62,8 @@ def test_what_comes_is_said_in_words() -> None:
 
     assert "pool full in 7 min, 4 min at the soonest, then: preempt" in text
     assert "at least 70% of what running requests have added is in ones longer than 1,024 tokens" in text
-    assert "risk at_risk: pool_exhaustion (used_ratio 0.5)" in text
-    assert "risk critical: hardware (row_remap_failure 1)" in text
+    assert "risk at_risk: pool_exhaustion (used 50.0%)" in text
+    assert "risk critical: hardware (row remap failure 1)" in text
     assert "full in 5 h; " in text
     assert "step 15 min ago: " in text
     assert text.count("risk ") == 2

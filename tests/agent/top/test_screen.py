@@ -1,6 +1,7 @@
 """What ``vramscope top`` draws, without a terminal: nothing wider than it, no figure cut, nothing old as new."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -8,9 +9,10 @@ from msgspec.structs import replace
 from rich.cells import cell_len
 
 import agent
-from agent.snapshot import Snapshot
+from agent.snapshot import Server, Snapshot
 from agent.top.parts import LOOKS, bar, ordered
-from agent.top.screen import Choice, Page
+from agent.top.screen import Choice, Page, screen
+from agent.top.seen import Shown
 from tests.agent.top.nodes import drawn, eight, text_of
 from tests.agent.web import sample, states
 
@@ -161,6 +163,57 @@ def test_names_of_others_do_nothing_and_are_as_wide_as_counted() -> None:
         assert r"x\x1b[2J\n\u202e\U0001f600e\u0301模型[/red]" in text
         assert all(char.isprintable() or char == "\n" for char in text)
         assert all(cell_len(line.plain) <= 150 for line in shown.lines)
+
+
+def test_the_detail_of_the_selection_stands_below_where_there_is_room() -> None:
+    """As far as it goes, and only where it says something; on a page of its own is all of it."""
+    tall = text_of(drawn(eight(), Choice(selected="server chat-3"), height=40))
+    short = text_of(drawn(eight(), Choice(selected="server chat-3"), height=24))
+
+    assert "chat-3  vllm 0.11.0  serving" in tall
+    assert "... enter: all of it" in text_of(drawn(eight(), height=34))
+    assert "vllm 0.11.0" not in short
+
+
+def test_rows_come_before_the_legend() -> None:
+    """Where not all fits the letters of the bars are left to the help."""
+    assert "W weights" in text_of(drawn(eight(), height=23))
+    assert "W weights" not in text_of(drawn(eight(), height=22))
+    assert [line for line in text_of(drawn(eight(), height=22)).splitlines() if "chat-7" in line][-1:]
+    assert "W weights" in text_of(drawn(eight(), Choice(page="help"), height=60))
+
+
+def test_growth_that_is_not_told_is_as_it_was_seen() -> None:
+    """Marked; and nothing where nothing was seen either."""
+    node = sample.node(0)
+    (chat, *_) = node.servers
+    unknown = replace(chat, pools=(replace(chat.pools[0], growth_tokens_per_second=None),))
+    known = {("chat", chat.pools[0].replica, chat.pools[0].kind): 12.4, ("chat",): 834.6}
+
+    def cells(server: Server, changes: Mapping[tuple[str, ...], float]) -> list[str]:
+        one = Shown(source="here", snapshot=replace(node, servers=(server,)), problem=None, changes=changes)
+        lines = [line.plain.split() for line in screen(one, Choice(), width=120, height=9, colours=False).lines]
+        return next(words for words in lines if words[:1] == ["chat"])
+
+    assert "~+12" in cells(unknown, known)
+    assert "835" in cells(unknown, known)
+    assert not [word for word in cells(chat, known) if "~" in word]
+    assert not [word for word in cells(unknown, {}) if "~" in word]
+
+
+def test_a_long_name_keeps_its_end() -> None:
+    """Names of one kind differ there."""
+    node = eight()
+    named = replace(node, servers=(replace(node.servers[0], name="inference-prod-reasoner:8001"),))
+    assert re.search(r" infer[\w-]*~\S*:8001 ", text_of(drawn(named, width=66)))
+
+
+def test_what_goes_on_stands_further_in() -> None:
+    """Sentences of a detail that take more than a line."""
+    lines = text_of(drawn(eight(), Choice(page="detail"), width=45, height=60)).splitlines()
+    (first,) = [place for place, line in enumerate(lines) if line.startswith("  weights chat-1: ")]
+    assert lines[first + 1].startswith("    ")
+    assert lines[first + 1].split() == ["computed,", "0.6", "s", "ago;"]
 
 
 def test_the_detail_says_how_each_figure_is_known() -> None:
