@@ -39,6 +39,7 @@ from collectors.http_streams import StreamTransport
 from collectors.http_text import Endpoint
 from collectors.netns import connect_in_network_of
 from collectors.nvml.source import NvmlSource
+from collectors.own_process import OwnProcess
 from collectors.probe_files import ProbeFiles, Probes
 from collectors.procfs import HostProcesses, ProcessTable
 from collectors.registry import ENGINES
@@ -94,6 +95,7 @@ class Agent:
             pace=pace,
             web_problem=lambda: web.problem if web is not None else None,
             simulated=simulated_state is not None,
+            usage=OwnProcess().usage,
         )
         self.past: Past | None = None
         self._state_file = StateFile(state_directory) if state_directory is not None else None

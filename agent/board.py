@@ -39,6 +39,7 @@ from agent.server_record import server_record
 from agent.snapshot import Pool, Recorder, Recording, Reload, Snapshot
 from agent.upgrades import Upgrades
 from agent.watch import ServerWatch
+from collectors.own_process import Usage
 from collectors.probe_files import ProbePass
 from collectors.readings import (
     DeviceReading,
@@ -87,7 +88,8 @@ class Board:
     ``settle_seconds``: how long a server's memory has to lie still to be compared with that of its next run.
     ``pace``: seconds of the node's life in one of the clock, another than 1 only of a simulated node.
     ``web_problem`` says why the files of the web config are not in force as they are, None when they are; ``simulated``
-    that what is handed in is of no real node, ``recording`` that it is from one. ``tape`` gets all that is handed in.
+    that what is handed in is of no real node, ``recording`` that it is from one. ``usage`` is what the agent itself
+    takes. ``tape`` gets all that is handed in.
     """
 
     def __init__(
@@ -102,6 +104,7 @@ class Board:
         web_problem: Callable[[], str | None] = lambda: None,
         simulated: bool = False,
         recording: Recording | None = None,
+        usage: Callable[[], Usage | None] = lambda: None,
     ) -> None:
         self.watches = watches
         self.health = Health()
@@ -122,7 +125,7 @@ class Board:
         self._targets: set[str] = set()
         self._insiders = Insiders()
         self._reload: Reload | None = None
-        self._renderer = Renderer()
+        self._renderer = Renderer(usage)
         self.published = self._publish()
 
     # What collectors hand in

@@ -5,12 +5,14 @@ tests hold it against that library's parser.
 """
 
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import chain
 
 from agent.memory.levels import LEVELS
 from agent.memory.risk import Risk
-from agent.metrics import BY_NAME, CATALOGUE, PREFIX
-from agent.snapshot import Device, ExhaustionSeconds, GpuHealth, Pool, Server, Snapshot
+from agent.metrics import CATALOGUE, PREFIX
+from agent.snapshot import Device, ExhaustionSeconds, GpuHealth, Pool, PoolForecast, Server, Snapshot
+from collectors.own_process import Usage
 from collectors.readings import Container, HostMemory, ServerState
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -20,7 +22,11 @@ Series = tuple[str, Labels]
 Sample = tuple[str, Labels, float]
 
 _HEADS = {
-    metric.name: f"# HELP {metric.name} {metric.help}\n# TYPE {metric.name} {metric.type}" for metric in CATALOGUE
+    metric.name.removeprefix(PREFIX): (
+        metric.name,
+        f"# HELP {metric.name} {metric.help}\n# TYPE {metric.name} {metric.type}\n",
+    )
+    for metric in CATALOGUE
 }
 
 
@@ -34,9 +40,13 @@ def render(snapshot: Snapshot) -> bytes:
 
 
 class Renderer:
-    """``render``, again and again: as most pages have the series of the one before, it keeps all but the values."""
+    """``render``, again and again: as most pages have the series of the one before, it keeps all but the values.
 
-    def __init__(self) -> None:
+    ``usage`` is what the agent itself takes when a page is made; None leaves it out.
+    """
+
+    def __init__(self, usage: Callable[[], Usage | None] = lambda: None) -> None:
+        self._usage = usage
         self._series: list[Series] = []
         self._lines: list[tuple[str, int]] = []
 
@@ -44,7 +54,7 @@ class Renderer:
         """Raises: KeyError, as ``render`` does."""
         series: list[Series] = []
         values: list[float] = []
-        for name, labels, value in _samples(snapshot):
+        for name, labels, value in chain(_samples(snapshot), _process(self._usage())):
             series.append((name, labels))
             values.append(value)
         if series != self._series:
@@ -55,12 +65,12 @@ class Renderer:
 
 def _laid_out(series: list[Series]) -> list[tuple[str, int]]:
     """What stands before each value, and the place of that value in ``series``, in the order of the page."""
-    families: dict[str, list[tuple[str, int]]] = {name: [] for name in BY_NAME}
+    families: dict[str, list[tuple[str, int]]] = {name: [] for name in _HEADS}
     for index, (name, labels) in enumerate(series):
-        families[PREFIX + name].append((_label_text(labels), index))
+        families[name].append((_label_text(labels), index))
     lines = []
-    for name, members in families.items():
-        head = f"{_HEADS[name]}\n"
+    for short, members in families.items():
+        name, head = _HEADS[short]
         for text, index in sorted(dict(reversed(members)).items()):  # what is there twice would spoil the scrape
             lines.append((f"{head}{name}{text} ", index))
             head = ""
@@ -106,6 +116,15 @@ def _samples(snapshot: Snapshot) -> Iterator[Sample]:
             yield "collector_last_success_timestamp_seconds", source, collector.last_success_at
         for reason, count in collector.failures.items():
             yield "collector_failures_total", {**source, "reason": reason}, count
+
+
+def _process(usage: Usage | None) -> Iterator[Sample]:
+    if usage is not None:
+        yield "process_cpu_seconds_total", {}, usage.cpu_seconds
+        if usage.resident_bytes is not None:
+            yield "process_resident_memory_bytes", {}, usage.resident_bytes
+        if usage.started_at is not None:
+            yield "process_start_time_seconds", {}, usage.started_at
 
 
 def _device(device: Device) -> Iterator[Sample]:
@@ -278,4 +297,23 @@ def _pool(pool: Pool, labels: dict[str, str]) -> Iterator[Sample]:
         if tokens is not None:
             yield "kv_tokens", {**labels, "state": state}, tokens
     if pool.forecast is not None:
-        yield from _exhaustion("kv_exhaustion_seconds", labels, pool.forecast.exhaustion_seconds)
+        yield from _foreseen(pool.forecast, labels)
+
+
+def _foreseen(forecast: PoolForecast, labels: Labels) -> Iterator[Sample]:
+    yield from _exhaustion("kv_exhaustion_seconds", labels, forecast.exhaustion_seconds)
+    for window, probability in (("120s", forecast.probability_2min), ("300s", forecast.probability_5min)):
+        if probability is not None:
+            yield "kv_exhaustion_probability", {**labels, "window": window}, probability
+    chains = forecast.chains
+    if chains is None:
+        return
+    yield "kv_running_mean_tokens", labels, chains.mean_tokens
+    optional = (
+        ("kv_running_longest_tokens", chains.longest_tokens),
+        ("kv_long_request_tokens", chains.short_tokens),
+        ("kv_long_requests_ratio", chains.long_ratio),
+    )
+    for metric, value in optional:
+        if value is not None:
+            yield metric, labels, value

@@ -25,6 +25,12 @@ def _counter(name: str, labels: str, help_text: str) -> Metric:
     return Metric(name=PREFIX + name, type="counter", labels=tuple(labels.split()), help=help_text)
 
 
+_OF_ANY_PROGRAM: tuple[tuple[str, Type, str], ...] = (  # as Prometheus' own clients name them, so without our prefix
+    ("cpu_seconds_total", "counter", "CPU seconds of the agent, without its child that asks the driver."),
+    ("resident_memory_bytes", "gauge", "Resident bytes of the agent, without its child that asks the driver."),
+    ("start_time_seconds", "gauge", "When the agent started, seconds since the epoch."),
+)
+
 CATALOGUE: tuple[Metric, ...] = (
     _gauge("build_info", "version python", "The agent itself; always 1."),
     _gauge("device_info", "gpu uuid name driver memory_kind", "A device; always 1; join by gpu."),
@@ -73,6 +79,25 @@ CATALOGUE: tuple[Metric, ...] = (
         "Seconds until the pool is full, 0 while requests lose their place in it; likely, and early at the soonest.",
     ),
     _gauge(
+        "kv_exhaustion_probability",
+        "server replica pool window",
+        "Forecast probability, 0-1, that the pool runs out within the window; absent once it has.",
+    ),
+    _gauge("kv_running_mean_tokens", "server replica pool", "Mean tokens of the pool that a running request holds."),
+    _gauge(
+        "kv_running_longest_tokens", "server replica pool", "Tokens that the longest running request holds, where told."
+    ),
+    _gauge(
+        "kv_long_request_tokens",
+        "server replica pool",
+        "Tokens beyond which a request is long, as nine in ten that ended were not.",
+    ),
+    _gauge(
+        "kv_long_requests_ratio",
+        "server replica pool",
+        "Share, at least, of the tokens added by running requests that is in long ones, 0-1.",
+    ),
+    _gauge(
         "device_exhaustion_seconds",
         "gpu bound",
         "Seconds until the device is full at the present creep of its memory; likely, and early at the soonest.",
@@ -112,6 +137,7 @@ CATALOGUE: tuple[Metric, ...] = (
     _gauge("collector_duration_seconds", "collector target", "How long the source's last collection took."),
     _gauge("collector_last_success_timestamp_seconds", "collector target", "Last success, seconds since the epoch."),
     _counter("collector_failures_total", "collector target reason", "Failed collections of the source by reason."),
+    *(Metric(name=f"process_{name}", type=kind, labels=(), help=text) for name, kind, text in _OF_ANY_PROGRAM),
 )
 
 BY_NAME = {metric.name: metric for metric in CATALOGUE}

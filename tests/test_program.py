@@ -25,6 +25,7 @@ UNSTABLE = (
     (r'(url="http://127.0.0.1:)\d+', r"\1*"),
     (r"^(?:# \w+ )?vramscope_server_container_info.*\n", ""),  # where the tests run
     (r"^(vramscope_settings_last_reload_timestamp_seconds) \S+$", r"\1 *"),
+    (r"^(process_\w+) \S+$", r"\1 *"),
     (r"^(vramscope_collector_(?:duration|last_success_timestamp)_seconds\{.*\}) \S+$", r"\1 *"),
 )
 

@@ -75,7 +75,9 @@ def postmortem(path: Path) -> dict[str, object]:
 
 
 def without_times(text: str) -> list[str]:
-    return [line for line in text.splitlines() if not re.search(r"_timestamp_seconds|recorder_|recording_", line)]
+    """Without what is of the program that serves it and its moments, not of the node."""
+    own = re.compile(r"_timestamp_seconds|recorder_|recording_|^(# \w+ )?process_")
+    return [line for line in text.splitlines() if not own.search(line)]
 
 
 def test_a_recording_that_is_asked_for(recorded: Recorded) -> None:

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent.exporter import Renderer, render
@@ -13,22 +14,27 @@ from agent.memory.risk import OK, Risk
 from agent.metrics import BY_NAME, CATALOGUE
 from agent.snapshot import (
     BudgetLine,
+    Chains,
     Collector,
     Component,
     Counters,
     Device,
+    ExhaustionSeconds,
     Fragmentation,
     GpuHealth,
     Pool,
+    PoolForecast,
     Rank,
     Replica,
     Requests,
     Server,
     Snapshot,
 )
+from collectors.own_process import Usage
 from collectors.readings import HostMemory
 
 GIB = 2**30
+OWN = ("cpu_seconds_total", "resident_memory_bytes", "start_time_seconds")
 
 
 def pool(replica: str = "0", **fields: object) -> Pool:
@@ -301,12 +307,72 @@ def test_types_and_labels_are_those_of_the_catalogue() -> None:
 
 
 def test_catalogue_follows_the_naming_rules() -> None:
-    """Prefix, `_total` for counters only, one sentence of help, names once."""
+    """Our prefix or that of any process, `_total` for counters only, one sentence of help, names once."""
     assert len(BY_NAME) == len(CATALOGUE)
     for metric in CATALOGUE:
-        assert re.fullmatch(r"vramscope_[a-z0-9_]+", metric.name)
+        assert re.fullmatch(r"(vramscope|process)_[a-z0-9_]+", metric.name)
         assert metric.name.endswith("_total") == (metric.type == "counter")
         assert metric.help.endswith(".")
+
+
+def test_what_is_foreseen_of_a_pool() -> None:
+    """Probabilities by window, and of running requests what is known: one engine tells each, most a mean alone."""
+    told = Chains(mean_tokens=3400.5, growth_tokens_per_second=30.0)
+    every = replace(told, longest_tokens=90_000, few=2, few_ratio=0.6, short_tokens=1024, long_ratio=0.7)
+    pools = tuple(pool(kind=kind, forecast=_forecast(chains)) for kind, chains in (("full", every), ("window", told)))
+
+    found = samples(render(snapshot(servers=(server(pools=pools),))))
+
+    assert found["vramscope_kv_exhaustion_probability"] == [
+        ({"server": "chat", "pool": "full", "window": "120s"}, 0.04),
+        ({"server": "chat", "pool": "full", "window": "300s"}, 0.52),
+        ({"server": "chat", "pool": "window", "window": "120s"}, 0.04),
+        ({"server": "chat", "pool": "window", "window": "300s"}, 0.52),
+    ]
+    assert [value for _, value in found["vramscope_kv_running_mean_tokens"]] == [3400.5, 3400.5]
+    for name, value in (
+        ("running_longest_tokens", 90_000),
+        ("long_request_tokens", 1024),
+        ("long_requests_ratio", 0.7),
+    ):
+        assert found[f"vramscope_kv_{name}"] == [({"server": "chat", "pool": "full"}, value)]
+
+
+def test_a_pool_that_ran_out_has_no_probability() -> None:
+    """What has happened is not foreseen."""
+    gone = replace(_forecast(None), probability_2min=None, probability_5min=None)
+
+    assert b"kv_exhaustion_probability" not in render(snapshot(servers=(server(pools=(pool(forecast=gone),)),)))
+
+
+def _forecast(chains: Chains | None) -> PoolForecast:
+    return PoolForecast(
+        exhaustion_seconds=ExhaustionSeconds(likely=420.0, early=None),
+        cause="growth",
+        outcome="preempt",
+        level="at_risk",
+        exhausted=False,
+        probability_2min=0.04,
+        probability_5min=0.52,
+        admitted_ratio=None,
+        queue_at_limit=False,
+        max_sequences=None,
+        shortages_per_minute=None,
+        chains=chains,
+        age_seconds=0.0,
+    )
+
+
+def test_what_the_agent_takes_is_read_for_each_page() -> None:
+    """CPU and memory are those of the moment of the page; what is not known is absent."""
+    used = iter((Usage(cpu_seconds=1.5, resident_bytes=GIB, started_at=7.0), Usage(cpu_seconds=2.5)))
+    renderer = Renderer(lambda: next(used))
+
+    first, second = (samples(renderer.render(snapshot())) for _ in range(2))
+
+    assert [first[f"process_{name}"][0][1] for name in OWN] == [1.5, GIB, 7.0]
+    assert second["process_cpu_seconds_total"] == [({}, 2.5)]
+    assert not second.keys() & {f"process_{name}" for name in OWN[1:]}
 
 
 def test_each_reason_of_risk_is_a_series() -> None:

@@ -19,6 +19,7 @@ from agent.recorder.writer import Status
 from collectors.errors import CollectorError
 from collectors.http_text import Endpoint
 from collectors.nvml.passes import Passes
+from collectors.own_process import Usage
 from collectors.probe_files import ProbePass
 from collectors.readings import Container, Fault, Home, HostKills, NodeReading
 from collectors.registry import ENGINES
@@ -31,6 +32,8 @@ from collectors.simulated.state import HostState, NodeState, write_state
 from collectors.simulated.story import Scenario
 
 GIB = 2**30
+CPU_SHARE = 0.0186  # of a core, as benchmarks measure it
+RESIDENT_BYTES = 62 * 2**20
 
 
 class Node:
@@ -60,7 +63,11 @@ class Node:
         self._probes = SimulatedProbes(self._state_file, clock=self._clock)
         self._fleet = Fleet((), open_endpoint=self._endpoint, local_hosts=frozenset(), clock=self._clock)
         self.board = Board(
-            self._fleet.watches, memory_interval_seconds=1.0, clock=self._clock, wall=lambda: began + self.now
+            self._fleet.watches,
+            memory_interval_seconds=1.0,
+            clock=self._clock,
+            wall=lambda: began + self.now,
+            usage=lambda: Usage(cpu_seconds=CPU_SHARE * self.now, resident_bytes=RESIDENT_BYTES, started_at=began),
         )
         self._passes: Passes | None = None
         self._modelled: set[str] = set()
