@@ -251,6 +251,7 @@ def postmortem_command(file: Path, as_json: bool, html: Path | None) -> None:
     report = look_into(Player(file, replayed_board))
     if html is not None:
         write_out(html, as_html(report))
+        click.echo(printable(f"wrote {html}: {report.summary}"), err=True)
     else:
         click.echo(msgspec.json.encode(report) if as_json else as_text(report), nl=as_json)
 

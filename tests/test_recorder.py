@@ -177,12 +177,14 @@ def test_replayed_it_is_as_it_was(bundle: tuple[Path, str], tmp_path: Path) -> N
 
 
 def test_postmortem_as_html(bundle: tuple[Path, str], tmp_path: Path) -> None:
-    """One file; the terminal stays quiet."""
+    """One file; the terminal has one line, which says what was written and what it says."""
     path, _ = bundle
     out = tmp_path / "out.html"
     done = finished("postmortem", str(path), "--html", str(out))
 
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr.startswith(f"wrote {out}: ")
+    assert done.stderr.count("\n") == 1
     assert "<svg" in out.read_text()
 
 

@@ -6,8 +6,8 @@ from html import escape
 from agent.postmortem.report import Lines
 from agent.postmortem.text import clock
 
-WIDTH, HEIGHT = 720, 190
-LEFT, BOTTOM, TOP = 58, 22, 8
+WIDTH, HEIGHT = 720, 160
+MARGIN = 0.3  # of the width, at both ends, where the times of both ends stand on a phone
 GIB = 2**30
 
 _ORDER = (
@@ -72,15 +72,14 @@ def _place(name: str) -> tuple[int, str, int]:
 
 def _x(at: float, times: Sequence[float]) -> float:
     span = times[-1] - times[0]
-    return LEFT + (WIDTH - LEFT) * ((at - times[0]) / span if span > 0 else 1.0)
+    return WIDTH * ((at - times[0]) / span if span > 0 else 1.0)
 
 
 def _points(
     times: Sequence[float], values: Sequence[float], highest: float, *, span: Sequence[float] | None = None
 ) -> list[str]:
-    room = HEIGHT - TOP - BOTTOM
     return [
-        f"{_x(at, span or times):.1f},{TOP + room * (1 - min(1.0, max(0.0, value / (highest or 1)))):.1f}"
+        f"{_x(at, span or times):.1f},{HEIGHT * (1 - min(1.0, max(0.0, value / (highest or 1)))):.1f}"
         for at, value in zip(times, values, strict=True)
     ]
 
@@ -96,20 +95,15 @@ def _runs(times: Sequence[float], values: Sequence[float | None]) -> list[list[t
 
 
 def _frame(times: Sequence[float], shapes: Sequence[str], top: str, mark: float | None) -> str:
-    """Axes, the shapes, and a line at the incident."""
-    bottom = HEIGHT - BOTTOM
-    parts = [
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img">',
-        f'<text x="{LEFT - 6}" y="{TOP + 9}" text-anchor="end">{escape(top)}</text>',
-        f'<text x="{LEFT - 6}" y="{bottom}" text-anchor="end">0</text>',
-        *shapes,
-        f'<path class="axis" d="M{LEFT} {TOP}V{bottom}H{WIDTH}"/>',
-        f'<text x="{LEFT}" y="{HEIGHT - 6}">{clock(times[0])}</text>',
-        f'<text x="{WIDTH}" y="{HEIGHT - 6}" text-anchor="end">{clock(times[-1])}</text>',
-    ]
+    """The shapes, stretched to the room there is, with a line at the incident; what is written stands around them."""
+    drawn, when = list(shapes), ""
     if mark is not None and times[0] <= mark <= times[-1]:
         x = _x(mark, times)
-        parts.append(f'<path class="mark" d="M{x:.1f} {TOP}V{bottom}"/>')
-        if LEFT + 70 < x < WIDTH - 70:
-            parts.append(f'<text x="{x:.1f}" y="{HEIGHT - 6}" text-anchor="middle" class="when">{clock(mark)}</text>')
-    return "".join((*parts, "</svg>"))
+        drawn.append(f'<path class="mark" d="M{x:.1f} 0V{HEIGHT}"/>')
+        if MARGIN < x / WIDTH < 1 - MARGIN:
+            when = f'<b style="left:{100 * x / WIDTH:.1f}%">{clock(mark)}</b>'
+    return (
+        f'<div class="chart"><span>{escape(top)}</span><span>0</span>'
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none" role="img">{"".join(drawn)}</svg>'
+        f"<p><span>{clock(times[0])}</span>{when}<span>{clock(times[-1])}</span></p></div>"
+    )

@@ -1,6 +1,6 @@
 """A postmortem as one HTML file that needs nothing else: no script, no font, no request to anywhere."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
@@ -34,10 +34,12 @@ def _body(report: Postmortem, title: str) -> Iterator[str]:
     for server in report.servers:
         yield _server(report, server)
     alarms = [(f"{one.rule} ({one.subject})", alarm_text(one), str(one.spells)) for one in report.alarms]
-    yield _section("Alarms", _table(("alarm", "on", "times"), alarms) if alarms else "<p>None was on at any time.</p>")
+    heads = {name: name for name in ("alarm", "on", "times")}
+    told = _table(heads, alarms, "words") if alarms else "<p>None was on at any time.</p>"
+    yield _section("Alarms", told)
     events = [((moment(one.at), event_text(one)), one is report.incident) for one in report.events]
-    listed = "".join(_row(cells, "incident" if marked else "") for cells, marked in events)
-    words = f'<div class="wide"><table class="words">{listed}</table></div>' if events else "<p>None.</p>"
+    listed = "".join(_row(cells, kind="incident" if marked else "") for cells, marked in events)
+    words = f'<table class="words">{listed}</table>' if events else "<p>None.</p>"
     left_out = f"<p>And {report.events_left_out} more.</p>" if report.events_left_out else ""
     yield _section("Events", words + left_out)
 
@@ -57,14 +59,14 @@ def _device(report: Postmortem, device: DeviceFinding) -> str:
         )
         for one in device.components
     ]
-    heads = (
-        "component",
-        f"start {clock(report.start)}",
-        f"before {clock(report.before)}",
-        f"after {clock(report.after)}",
-        "rise until then",
-        "change in it",
-    )
+    heads = {
+        "component": "component",
+        "start": f"start {clock(report.start)}",
+        "before": f"before {clock(report.before)}",
+        "after": f"after {clock(report.after)}",
+        "rise": "rise until then",
+        "change": "change in it",
+    }
     name = f"gpu {escape(device.gpu)} <small>{escape(device.name or '')} {escape(device.uuid)}</small>"
     return _section(name, chart + _table(heads, rows))
 
@@ -91,7 +93,8 @@ def _server(report: Postmortem, server: ServerFinding) -> str:
         )
         for pool in server.pools
     ]
-    parts.append(_table(("in use", "start", "before", "after", "at most until then"), rows) if rows else "")
+    heads = {name: name for name in ("in use", "start", "before", "after")} | {"at most": "at most until then"}
+    parts.append(_table(heads, rows) if rows else "")
     what = f"{server.engine} {server.version or ''}, {server.state} at the end"
     return _section(f"{escape(server.name)} <small>{escape(what)}</small>", "".join(parts))
 
@@ -100,11 +103,15 @@ def _section(title: str, content: str) -> str:
     return f"<section><h2>{title}</h2>{content}</section>"
 
 
-def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    head = "".join(f"<th>{escape(one)}</th>" for one in heads)
-    return f'<div class="wide"><table><tr>{head}</tr>{"".join(_row(row) for row in rows)}</table></div>'
+def _table(heads: Mapping[str, str], rows: Iterable[Sequence[str]], kind: str = "figures") -> str:
+    """Headings by short name, which stands beside each figure where there is no room for columns."""
+    head = "".join(f"<th>{escape(one)}</th>" for one in heads.values())
+    listed = "".join(_row(row, tuple(heads)) for row in rows)
+    return f'<table class="{kind}"><tr>{head}</tr>{listed}</table>'
 
 
-def _row(cells: Iterable[str], kind: str = "") -> str:
+def _row(cells: Sequence[str], heads: Sequence[str] = (), *, kind: str = "") -> str:
+    names = [f' data-name="{escape(name)}"' for name in heads] or [""] * len(cells)
+    listed = "".join(f"<td{name}>{escape(cell)}</td>" for name, cell in zip(names, cells, strict=True))
     of_kind = f' class="{kind}"' if kind else ""
-    return f"<tr{of_kind}>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"
+    return f"<tr{of_kind}>{listed}</tr>"

@@ -24,6 +24,15 @@ GOLDEN = Path(__file__).parents[2] / "golden" / "postmortem.txt"
 RECORDED = Path(__file__).parents[2] / "fixtures" / "recorded-format-1.vramscope"
 
 
+SHOWN = "[...document.querySelectorAll('td, th, span, b, dd, p')].filter((one) => one.getClientRects().length)"
+SMALLEST = f"Math.min(...{SHOWN}.map((one) => parseFloat(getComputedStyle(one).fontSize)))"
+CUT = (
+    f"{SHOWN}.filter((one) => getComputedStyle(one).display !== 'inline')"
+    ".filter((one) => one.getBoundingClientRect().right > innerWidth - 16 || one.scrollWidth > one.clientWidth + 1)"
+    ".map((one) => one.textContent)"
+)
+
+
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
     return Story(tmp_path_factory.mktemp("story"))
@@ -175,7 +184,7 @@ def test_names_of_a_hostile_server_stay_text(tmp_path: Path) -> None:
 
 
 def test_html_as_a_person_sees_it(report: Postmortem, tmp_path: Path) -> None:
-    """It fits a desktop and a phone, and the browser has nothing to complain of."""
+    """It fits a desktop and a phone: nothing is cut, nothing too small to read, the browser has no complaints."""
     path = tmp_path / "report.html"
     path.write_text(as_html(report))
     with chromium(require("chromium"), tmp_path) as browser:
@@ -185,6 +194,8 @@ def test_html_as_a_person_sees_it(report: Postmortem, tmp_path: Path) -> None:
             page.screenshot(tmp_path / f"{width}.png")
             assert page.evaluate("document.documentElement.scrollWidth") <= width
             assert page.evaluate("document.querySelector('polygon').getBoundingClientRect().width") > 200
+            assert page.evaluate(SMALLEST) >= 11
+            assert page.evaluate(CUT) == []
             assert page.problems() == []
 
 
