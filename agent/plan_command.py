@@ -88,7 +88,7 @@ def plan_command(
     if as_json:
         click.echo(json.encode(decided))
     else:
-        _print(decided, model)
+        _print(decided, model, version_is_given=base.engine_version is not None)
 
 
 def _engine_of(model: str) -> str:
@@ -106,7 +106,7 @@ def _count(option: str, text: str) -> int:
     return number
 
 
-def _print(decided: Plan, model: str) -> None:
+def _print(decided: Plan, model: str, *, version_is_given: bool) -> None:
     console = Console(highlight=False)
     facts = decided.model
     parameters = f"  {facts.parameters:,} parameters" if facts.parameters else ""
@@ -114,7 +114,9 @@ def _print(decided: Plan, model: str) -> None:
     console.print(escape(f"{named}{parameters}"))
     gpus = f"{decided.gpus} x {device_text(decided.device)}"
     target = f"{decided.concurrency:,} request{'s' * (decided.concurrency > 1)} of {decided.context:,} tokens"
-    console.print(escape(f"{TITLES[decided.engine]} on {gpus}: {target}\n"))
+    version = f" {decided.engine_version}" if decided.engine_version else ""
+    assumed = " (assumed)" if version and not version_is_given else ""
+    console.print(escape(f"{TITLES[decided.engine]}{version}{assumed} on {gpus}: {target}\n"))
     console.print(_ladder(decided.ladder))
     for warning in dict.fromkeys(rung.warning for rung in decided.ladder if rung.warning):
         console.print(f"note: {escape(warning)}")

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from agent.memory.arguments import Arguments
-from agent.memory.budget import Device, ModelFacts
+from agent.memory.budget import Budget, Device, ModelFacts
 from agent.memory.decision import Decision, Target, decide, on_these
 from agent.memory.fitting import Fit
 from agent.memory.gguf_weights import as_gguf
@@ -27,6 +27,7 @@ class Choice(Struct, frozen=True, kw_only=True):
     """
 
     engine: str
+    engine_version: str | None
     engine_flags: str
     gpus: int
     tp: int
@@ -45,11 +46,15 @@ class Choice(Struct, frozen=True, kw_only=True):
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """The decision; its JSON form is ``vramscope.plan/1``. ``fits``: the target as asked, on the GPUs there are."""
+    """The decision; its JSON form is ``vramscope.plan/1``. ``fits``: the target as asked, on the GPUs there are.
+
+    ``engine_version``: whose rules and defaults the figures are of.
+    """
 
     schema: str = "vramscope.plan/1"
     fits: bool | None
     engine: str
+    engine_version: str | None
     model: ModelFacts
     device: Device
     gpus: int
@@ -75,6 +80,7 @@ def plan(files: ModelFiles, base: Arguments, device: Device, target: Target, *, 
     return Plan(
         fits=decision.fits,
         engine=base.engine,
+        engine_version=_version(budget),
         model=budget.model,
         device=device,
         gpus=target.gpus,
@@ -133,7 +139,8 @@ def _elsewhere(files: ModelFiles, base: Arguments, device: Device, target: Targe
     if found is None:
         return
     fit, kind = found
-    title, weights = TITLES[base.engine], f", with {counted}" if counted else ""
+    title = f"{TITLES[base.engine]} {_version(fit.budget) or ''}".strip()
+    weights = f", with {counted}" if counted else ""
     if kind is None:
         yield _choice(fit, f"in {title}{weights}")
     else:
@@ -144,6 +151,7 @@ def _choice(fit: Fit, why: str, warning: str | None = None) -> Choice:
     arguments = fit.arguments
     return Choice(
         engine=arguments.engine,
+        engine_version=_version(fit.budget),
         engine_flags=flags_text(arguments),
         gpus=fit.layout.gpus,
         tp=arguments.tp or 1,
@@ -160,3 +168,9 @@ def _choice(fit: Fit, why: str, warning: str | None = None) -> Choice:
         why=why,
         warning=warning,
     )
+
+
+def _version(budget: Budget) -> str | None:
+    """The version of the engine that a budget is of, given or the newest that is known here."""
+    resolved = budget.arguments.get("engine_version")
+    return str(resolved.value) if resolved is not None and resolved.value else None

@@ -95,6 +95,23 @@ def test_a_model_that_is_not_known(tmp_path: Path) -> None:
     assert ["architecture", "not", "known"] in [line.split() for line in result.stdout.splitlines()]
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [((), "vLLM 0.33 (assumed) on 8 x"), (("--engine-version", "0.11"), "vLLM 0.11 on 8 x")],
+    ids=["assumed", "given"],
+)
+def test_the_version_that_the_figures_are_of_is_named(given: tuple[str, ...], said: str) -> None:
+    """Rules and defaults follow it; other engines' choices name theirs."""
+    model = _config("llama-3.1-8b")
+    text = _run(model, *_target(), *given, columns=140).stdout
+    document = _json(model, *_target(), *given)
+
+    assert said in text
+    assert " in SGLang 0.5.23" in text
+    assert document["engine_version"] == said.split()[1]
+    assert {choice["engine_version"] for choice in document["choices"]} == {said.split()[1], "0.5.23", "b11549"}
+
+
 @pytest.mark.parametrize(("concurrency", "said"), [("1", ": 1 request of 8,192"), ("2", ": 2 requests of 8,192")])
 def test_one_request_is_singular(concurrency: str, said: str) -> None:
     """As a person would say it."""
@@ -175,5 +192,5 @@ def test_a_gguf_file_is_llama_cpps(tmp_path: Path) -> None:
     result = _run(str(path), *_target("l4", "4K", "2"))
 
     assert result.exit_code == 0
-    assert result.stdout.splitlines()[1].startswith("llama.cpp on 1 x NVIDIA L4")
+    assert result.stdout.splitlines()[1].startswith("llama.cpp b11549 (assumed) on 1 x NVIDIA L4")
     assert f"   llama-server -m {path} --gpu-layers all --ctx-size 8192 --parallel 2" in result.stdout.splitlines()
