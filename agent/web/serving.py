@@ -82,6 +82,7 @@ class _Protocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn declares it
         super().connection_made(transport)
+        self.app_state["transport"] = transport
         self.since = self.loop.time()
         self.made()
         if self.tls is not None and not self.tls.allows(transport.get_extra_info("peercert")):

@@ -1,14 +1,14 @@
 """The agent's own routes on a real loopback server, over a made-up node that a test controls."""
 
-import socket
+import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 
 import msgspec
-import uvicorn
 
 from agent.snapshot import Snapshot
 from agent.web.routes import build_app
+from agent.web.serving import HttpServer, bind
 from tests.agent.web import sample
 from tests.browser import Page
 
@@ -31,12 +31,11 @@ class Site:
         self.refusal: str | None = None
         self.metrics = self.metrics_gzip = b""
         self._node = node
-        self._socket = socket.create_server(("127.0.0.1", port))
-        self.port: int = self._socket.getsockname()[1]
+        self._listener = bind("127.0.0.1", port)
+        self.port: int = self._listener.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}/"
-        app = build_app(self, host_names=frozenset(), past=past)
-        self._server = uvicorn.Server(uvicorn.Config(app, log_config=None, ws="none", lifespan="off"))
-        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._socket]}, daemon=True)
+        self._server = HttpServer(build_app(self, host_names=frozenset(), past=past), self._listener)
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._server.run_forever()), daemon=True)
         self._thread.start()
 
     @property
@@ -55,8 +54,9 @@ class Site:
 
     def stop(self) -> None:
         """End the server; its port refuses connections afterwards."""
-        self._server.force_exit = self._server.should_exit = True
+        self._server.stop()
         self._thread.join(timeout=10)
+        self._listener.close()
 
 
 Open = Callable[[Site], Page]

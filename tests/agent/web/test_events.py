@@ -130,6 +130,31 @@ def test_silence_is_told_from_absence(base: str, latest: Ticking) -> None:
     assert (first[0], second, said) == ("", ("beat", None), ("beat", "no tick for 12 s"))
 
 
+def test_a_reason_that_is_over_is_not_told_any_more(base: str, latest: Ticking) -> None:
+    """Who comes after it begins with the newest figures and is told nothing of it."""
+    latest.healthy = "no tick for 12 s"
+    with stream(base) as one:
+        said = one.next()
+        latest.healthy = None
+        with stream(base) as other:
+            seen = [other.next()[0] for _ in range(5)]
+
+    assert (said, seen) == (("beat", "no tick for 12 s"), [""] * 5)
+
+
+def test_a_client_without_chunks_gets_events_as_they_are(base: str) -> None:
+    """As proxies ask that speak HTTP/1.0, which has none: the answer ends with its connection."""
+    with socket.create_connection(("127.0.0.1", int(base.rpartition(":")[2])), DEADLINE_SECONDS) as client:
+        client.sendall(f"GET {PATH} HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n".encode())
+        with client.makefile("rb") as answer:
+            head = list(iter(answer.readline, b"\r\n"))
+            events = [answer.readline() for _ in range(6)]
+
+    assert not any(line.lower().startswith(b"transfer-encoding") for line in head)
+    assert all(json.loads(line[6:])["number"] for line in events[::2])
+    assert events[1::2] == [b"\n"] * 3
+
+
 def test_too_many_streams_are_refused_and_a_scraper_is_not(base: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One sentence that says what to do instead; when a page goes, the next is let in."""
     monkeypatch.setattr(events, "MAX_STREAMS", 2)
