@@ -8,7 +8,7 @@ import secrets
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -237,7 +237,7 @@ async def serve_replay(
     """
     host, port = parse_listen(listen, where="--listen")
     listener = bind(host, port)
-    server = HttpServer(build_app(player, host_names=_host_names()), listener)
+    server = HttpServer(build_app(player, host_names=_host_names(), past=_past_of(player)), listener)
     http = asyncio.create_task(server.run_forever())
     playing = asyncio.create_task(player.play())
     stop = until or asyncio.Event()
@@ -252,6 +252,15 @@ async def serve_replay(
     await asyncio.wait({playing})
     if not playing.cancelled():
         playing.result()
+
+
+def _past_of(player: Player) -> Callable[[], Awaitable[bytes]] | None:
+    """What a recording holds of the minutes before the moment that is shown; None of one that can be read but once."""
+    path = player.file.path
+    if not path.is_file():
+        return None
+    past = Past(lambda: [path], wall=lambda: player.board.published.snapshot.time, rest=lambda _: None)
+    return partial(past.asked, in_daemon_thread)
 
 
 def _path(text: str | None) -> Path | None:

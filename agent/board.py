@@ -8,6 +8,7 @@ import msgspec
 from msgspec import structs
 
 from agent import __version__
+from agent.device_history import DeviceHistory
 from agent.device_record import DeviceExtremes, device_record
 from agent.exporter import Renderer
 from agent.hardware import Hardware
@@ -122,6 +123,7 @@ class Board:
         self._used: dict[str, tuple[int, Peaks]] = {}  # with the total that they are of
         self._hardware = Hardware()
         self._outlook = Outlook()
+        self._device_history = DeviceHistory()
         self._targets: set[str] = set()
         self._insiders = Insiders()
         self._reload: Reload | None = None
@@ -283,6 +285,7 @@ class Board:
             message = f"no reading of the devices for more than {stale_seconds:g} s; the driver or its reader is slow"
             self._lose_node(Fault(reason="timeout", message=message))
         self.published = self._publish()
+        self._device_history.take(self.published.at, self.published.snapshot.devices)
         if self.tape is not None:
             self.tape.ticked(self.published.snapshot, self.published.at)
         return self.published
@@ -384,7 +387,7 @@ class Board:
         return self.published.snapshot_json
 
     def history_json(self) -> bytes:
-        """Used tokens of every pool over the last minutes, as ``vramscope.history/1``; times are wall clock."""
+        """Used tokens of every pool, and what devices held, as ``vramscope.history/1``; times are wall clock."""
         offset = self._wall() - self._clock()
         shown: dict[tuple[str, str, str], Pool] = {
             (server.name, pool.replica, pool.kind): pool
@@ -404,7 +407,8 @@ class Board:
             for (replica, kind), history in watch.histories.items()
             if (watch.facts.name, replica, kind) in shown
         ]
-        return msgspec.json.encode({"schema": "vramscope.history/1", "pools": pools})
+        devices = self._device_history.records(self.published.snapshot.devices, offset)
+        return msgspec.json.encode({"schema": "vramscope.history/1", "pools": pools, "devices": devices})
 
     def has_heard_of(self, sources: frozenset[tuple[str, str]]) -> bool:
         """Whether each of these (collector, target) has delivered or failed at least once."""

@@ -1,11 +1,13 @@
 // The node page: draws each snapshot as it comes, and says so when none does.
 
 import { changes } from "./coming.js";
+import { paintCursor } from "./cursor.js";
 import { h, update } from "./dom.js";
 import { onFold } from "./folds.js";
-import { duration } from "./format.js";
+import { clock, duration } from "./format.js";
 import { History } from "./history.js";
 import { AgentFault, follow, UNREACHABLE } from "./live.js";
+import { onPause, pauseButton, pausedNote } from "./pause.js";
 import { loadHistory, onRange, rangeButtons } from "./range.js";
 import { onRoute } from "./route.js";
 import { refreshTip } from "./tip.js";
@@ -22,21 +24,51 @@ const history = new History();
 let heardAt = null; // performance.now() of the last sign of the agent
 let changedAt = null; // of the last new snapshot
 let drawn = null; // the snapshot on the page
+let newest = null; // another one while the page is paused
+let paused = false;
 let fault = null;
 
 async function take(fresh) {
   try {
     if (fresh.schema !== SCHEMA) throw new AgentFault("Page and agent are of different versions: reload this page");
-    if (changedAt === null || performance.now() - changedAt > STALE_MS) await loadHistory(history);
-    history.extend(fresh);
-    if (fresh.time !== drawn?.time) changedAt = performance.now();
-    const risen = drawn && changes(drawn, fresh);
-    draw(fresh);
-    if (risen) setText(document.getElementById("said"), risen);
+    const isOld = changedAt === null || performance.now() - changedAt > STALE_MS;
+    if (fresh.time !== newest?.time) changedAt = performance.now();
+    newest = fresh;
+    if (paused) showPause();
+    else {
+      if (isOld) await loadHistory(history);
+      show(fresh);
+    }
     hear(null);
   } catch (error) {
     hear(error);
   }
+}
+
+function show(fresh) {
+  history.extend(fresh);
+  const risen = drawn && changes(drawn, fresh);
+  draw(fresh);
+  if (risen) say(risen);
+}
+
+/** Stand still, or go on with what the agent says now. */
+function pause() {
+  if (drawn === null) return;
+  paused = !paused;
+  const isIn = document.getElementById("paused").contains(document.activeElement);
+  showPause();
+  if (isIn) document.querySelector("#pause button").focus();
+  say(paused ? `Paused at ${clock(drawn.time)}` : "Live again");
+  if (!paused) reload(newest);
+}
+
+function reload(fresh) {
+  loadHistory(history).then(() => show(fresh)).catch(hear);
+}
+
+function say(text) {
+  setText(document.getElementById("said"), text);
 }
 
 function hear(error) {
@@ -52,12 +84,20 @@ function draw(fresh) {
   update(document.getElementById("version"), h("span", { id: "version" }, `vramscope ${fresh.version}`));
   update(document.getElementById("status"), status(fresh));
   update(document.getElementById("range"), rangeButtons(fresh));
-  showTitle();
+  showPause();
   refreshTip();
+  paintCursor();
+}
+
+function showPause() {
+  update(document.getElementById("pause"), pauseButton(paused));
+  update(document.getElementById("paused"), pausedNote(paused ? drawn.time : null, newest.time));
+  node.toggleAttribute("data-paused", paused);
+  showTitle();
 }
 
 function showTitle() {
-  const text = document.hidden ? `paused · vramscope ${location.host}` : title(drawn);
+  const text = document.hidden || paused ? `paused · vramscope ${location.host}` : title(drawn);
   if (document.title !== text) document.title = text;
 }
 
@@ -88,10 +128,8 @@ function setText(element, text) {
 update(node, h("main", { id: "node" }, waiting(`snapshot of the agent at ${location.host}`)));
 setInterval(() => document.hidden || showFreshness(), LOOK_MS);
 onFold(() => draw(drawn));
-onRange(() => loadHistory(history).then(() => {
-  history.extend(drawn);
-  draw(drawn);
-}, hear));
+onRange(() => drawn && reload(drawn));
+onPause(pause);
 onRoute(() => drawn && draw(drawn));
 document.addEventListener("visibilitychange", () => drawn && showTitle());
 follow({ take, hear });

@@ -10,6 +10,7 @@ import { applicationErrors, troubles } from "./health.js";
 import { transients } from "./inside.js";
 import { notes, prose } from "./notes.js";
 import { deviceLeft, lastStep, riskTags } from "./outlook.js";
+import { stack } from "./stack.js";
 import { why } from "./tip.js";
 
 export const HEADROOM_RULE = 0.1;
@@ -27,12 +28,13 @@ export function deviceCard(device, view) {
 }
 
 /** What a device's card holds under its name; `view` has the faults by target, servers by name, and the host. */
-export function deviceBody(device, { faultsOf, servers, host }) {
+export function deviceBody(device, view) {
+  const { faultsOf, host } = view;
   const errors = applicationErrors(device);
   return [
     stale(device) !== null && h("p", { class: "call" }, `This reading is ${duration(device.age_seconds)} old.`),
     troubles(device, faultsOf(device.uuid)).map((text) => h("p", { class: "call", "data-hardware": "" }, prose(text))),
-    device.components.length ? readings(device, servers) : h("p", { class: "note" }, "No memory reading of this GPU."),
+    device.components.length ? readings(device, view) : h("p", { class: "note" }, "No memory reading of this GPU."),
     device.memory_kind === "unified" && host && h("p", { class: "foot" },
       `The host has ${gib(host.total_bytes)} GiB, of which ${gib(host.available_bytes)} GiB are available.`),
     errors && h("p", { class: "foot", "data-hardware": "" }, errors),
@@ -51,7 +53,8 @@ export function stale(device) {
   return device.age_seconds !== null && device.age_seconds > STALE_SECONDS ? "" : null;
 }
 
-function readings(device, servers) {
+function readings(device, view) {
+  const { servers } = view;
   const parts = ordered(device);
   return [
     headline(device, servers),
@@ -60,6 +63,7 @@ function readings(device, servers) {
     deviceLeft(device),
     callouts(device),
     transients(device),
+    stack(device, view),
     figures(device, parts, servers),
     extremes(device),
     lastStep(device),

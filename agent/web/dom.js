@@ -35,6 +35,7 @@ function described(tag, space, given, children) {
 
 /** Change the node of `old` into what `fresh` says; the node, or the one that took its place. */
 function patch(old, fresh) {
+  if (old === fresh) return old.node;
   if (old.tag !== fresh.tag) {
     old.node.replaceWith(create(fresh));
     return fresh.node;

@@ -41,6 +41,9 @@ export const plural = (number, noun) => `${count(number)} ${noun}${number === 1 
 export const moment = (seconds) => `${here(seconds).replace("T", " ")} ${zone(seconds)}`;
 
 
+/** The time of the day of a moment, where this browser is. */
+export const clock = (seconds) => here(seconds).slice(11);
+
 function here(seconds) {
   return new Date((seconds + 60 * east(seconds)) * 1000).toISOString().slice(0, 19);
 }

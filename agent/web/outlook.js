@@ -39,7 +39,7 @@ export function risky(one) {
 
 function riskTag(kind, reason, level, held = "") {
   return h("span", { class: kind, "data-risk": level, "data-reason": reason,
-    "data-held": held && "" }, `${level.replace("_", " ")}${held}: ${REASONS[reason] ?? reason}`);
+    "data-held": held ? "" : null }, `${level.replace("_", " ")}${held}: ${REASONS[reason] ?? reason}`);
 }
 
 /** Seconds until the first of a server's pools is full, 0 where one is; null where that is not foreseen. */

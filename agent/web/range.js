@@ -1,4 +1,4 @@
-// How far back the charts go: a choice of minutes, where a recorder keeps them.
+// How far back the charts go: a choice of minutes, where a recorder keeps them, or a recording holds them.
 
 import { h } from "./dom.js";
 import { get } from "./live.js";
@@ -6,34 +6,42 @@ import { get } from "./live.js";
 const RECENT = "api/v1/history"; // the last ten minutes, each second
 const RECORDED = "api/v1/history?recorded";
 const RECENT_MINUTES = 10;
-const CHOICES = [5, 15, 30];
+const CHOICES = [null, 5, 15, 30];
+const KEYS = { "+": -1, "=": -1, "-": 1 }; // nearer, farther
 const READING_MS = 10000;
 
 let chosen = null;
 
-/** The buttons; without a recorder there is nothing to choose. */
+/** The buttons; where nothing is recorded there is nothing to choose. */
 export function rangeButtons({ recorder, recording }) {
-  const button = (minutes, text) => h("button", {
-    type: "button", "data-range": minutes ?? "", "aria-pressed": String(chosen === minutes),
-  }, text);
   return h("div", { id: "range", role: "group", "aria-label": "How far back charts go" },
-    recorder && !recording && [button(null, "auto"), CHOICES.map((minutes) => button(minutes, `${minutes} min`))]);
+    (recorder || recording) && CHOICES.map((minutes) => h("button", {
+      type: "button", "data-range": minutes ?? "", "aria-pressed": String(chosen === minutes),
+      "aria-keyshortcuts": "+ -", title: "keys + and \u2212",
+    }, minutes ? `${minutes} min` : "auto")));
 }
 
 /** Fill the history for the range that is chosen. */
 export async function loadHistory(history) {
   const minutes = chosen;
   const isLong = minutes > RECENT_MINUTES;
-  const document = await get(isLong ? RECORDED : RECENT, isLong ? READING_MS : undefined);
-  if (minutes === chosen) history.load(document, minutes);
+  const [recent, recorded] = await Promise.all([get(RECENT), isLong ? get(RECORDED, READING_MS) : null]);
+  if (minutes === chosen) history.load(recent, recorded, minutes);
 }
 
 /** Choose by click or key; `reload` has the history filled anew. */
 export function onRange(reload) {
+  const choose = (minutes) => {
+    if (minutes === chosen) return;
+    chosen = minutes;
+    reload();
+  };
   document.addEventListener("click", ({ target }) => {
     const button = target.closest("[data-range]");
-    if (!button) return;
-    chosen = Number(button.dataset.range) || null;
-    reload();
+    if (button) choose(Number(button.dataset.range) || null);
+  });
+  document.addEventListener("keydown", ({ key, ctrlKey, metaKey, altKey }) => {
+    if (!(key in KEYS) || ctrlKey || metaKey || altKey || !document.querySelector("[data-range]")) return;
+    choose(CHOICES[Math.min(Math.max(CHOICES.indexOf(chosen) + KEYS[key], 0), CHOICES.length - 1)]);
   });
 }

@@ -73,6 +73,21 @@ def test_who_asks_again_gets_the_same_and_then_only_what_is_new_is_read(tmp_path
     assert line[-1][0] - line[0][0] >= 130
 
 
+def test_devices_come_with_what_was_used_of_them(tmp_path: Path) -> None:
+    """The most of each step, by UUID; nothing is told of parts, which are no readings."""
+    flight = Flight(tmp_path)
+    flight.lives(20, held=10 << 30)
+    flight.lives(1, held=30 << 30)
+    flight.lives(19, held=10 << 30)
+
+    (device,) = msgspec.json.decode(past(flight).json())["devices"]
+
+    used = [size for _, size in device["used"]]
+    assert sorted(device) == ["used", "uuid"]
+    assert 8 <= len(used) <= 9
+    assert sorted(set(used)) == [11 << 30, 31 << 30]  # what its processes hold, and the driver's gibibyte
+
+
 def test_damage_costs_its_segment(tmp_path: Path) -> None:
     """A file that is none is passed over, and one that has gone meanwhile."""
     flight = Flight(tmp_path)

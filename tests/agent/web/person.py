@@ -4,7 +4,8 @@ from typing import Any
 
 from tests.browser import Page
 
-KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, " ": 32}
+KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, " ": 32, "PageDown": 34, "End": 35, "Home": 36, "ArrowLeft": 37}
+KEYS |= {"ArrowRight": 39, "p": 80, "+": 187, "-": 189}
 
 UNREADABLE = """() => {
   const channel = (value) => (value /= 255) <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;

@@ -80,7 +80,7 @@ def without_gpu() -> Snapshot:
 def history(tick: int) -> dict[str, Any]:
     """The minutes before a second, with a gap while the server did not answer."""
     times = range(tick - HISTORY_SECONDS, tick)
-    points = [[START + t, None if -150 < t < -130 else _used(t)] for t in times]
+    points = [[START + t, None if -150 < t < -130 else used_at(t)] for t in times]
     pool = {
         "server": "chat",
         "replica": "0",
@@ -88,15 +88,23 @@ def history(tick: int) -> dict[str, Any]:
         "capacity_tokens": CAPACITY,
         "points": points,
     }
-    return {"schema": "vramscope.history/1", "interval_seconds": 1, "pools": [pool]}
+    looks = [(START + t, sizes_of(_healthy(t))) for t in times if t % 5 == 0]
+    parts = [{"component": part.component, "server": part.server} for part in _healthy(0).components]
+    device = {"uuid": "GPU-aaaa", "gpu": "0", "components": parts, "points": looks}
+    return {"schema": "vramscope.history/1", "interval_seconds": 1, "pools": [pool], "devices": [device]}
 
 
-def _used(tick: int) -> int:
+def sizes_of(device: Device) -> list[int]:
+    return [part.bytes for part in device.components]
+
+
+def used_at(tick: int) -> int:
+    """Tokens in the pool of ``chat`` at a second."""
     return 120_000 + 300 * tick + (tick * 7919) % 2_500
 
 
 def _healthy(tick: int) -> Device:
-    used = _used(tick) * TOKEN_BYTES
+    used = used_at(tick) * TOKEN_BYTES
     parts: Parts = {
         ("reserved", ""): (617 * MIB, None, "measured"),
         ("weights", "chat"): (70_903 * MIB, 70_412 * MIB, "computed"),
@@ -215,7 +223,7 @@ def _chat(tick: int) -> Server:
     chat = server(
         "chat",
         "meta-llama/Llama-3.1-70B-Instruct",
-        (replace(pool(_used(tick), CAPACITY, growth=298.4), forecast=_filling()),),
+        (replace(pool(used_at(tick), CAPACITY, growth=298.4), forecast=_filling()),),
         running=37,
         waiting=4,
         preemptions=12,

@@ -1,6 +1,7 @@
 """How far back the charts go: minutes out of the recorder, where there is one."""
 
 import msgspec
+import pytest
 from msgspec.structs import replace
 
 from agent.snapshot import Recorder, Recording, Snapshot
@@ -20,9 +21,11 @@ def recorded(tick: int) -> Snapshot:
 
 async def past() -> bytes:
     """Twenty-five minutes, each five seconds."""
-    points = [(sample.START - 1500 + 5 * step, 60_000 + 100 * step) for step in range(300)]
+    times = [sample.START - 1500 + 5 * step for step in range(300)]
+    points = [(time, 60_000 + 100 * step) for step, time in enumerate(times)]
     pool = {"server": "chat", "replica": "0", "kind": "full", "points": points}
-    return msgspec.json.encode({"schema": "vramscope.history/1", "pools": [pool]})
+    device = {"uuid": "GPU-aaaa", "used": [(time, 50 << 30) for time in times]}
+    return msgspec.json.encode({"schema": "vramscope.history/1", "pools": [pool], "devices": [device]})
 
 
 def chosen(page: Page, minutes: str) -> None:
@@ -51,15 +54,32 @@ def test_minutes_before_the_page_was_opened_come_from_the_recorder(show: Open) -
 
 
 def test_without_a_recorder_there_is_nothing_to_choose(show: Open) -> None:
-    """And the page of a recording shows that recording, not what is recorded now."""
+    assert show(Site()).evaluate(CHOICES) == []
+
+
+def test_a_recording_that_is_replayed_has_ranges_too(show: Open) -> None:
+    """Keys choose farther and nearer ones; of a device only its use is known of the time before."""
     of_then = Recording(file="then.vramscope", started_at=sample.START, speed=20.0)
+    page = show(Site(lambda tick: replace(sample.node(tick), recording=of_then), past=past))
 
-    plain = show(Site())
-    replayed = show(Site(lambda tick: replace(recorded(tick), recording=of_then)))
+    for _ in range(5):
+        press(page, "-")
+    page.wait_until(f"{CHART}.span === '1800'")
+    older = int(page.evaluate("document.querySelector('[data-stack=\"0\"]').dataset.older"))
+    page.evaluate("document.querySelector('[data-stack=\"0\"] .scrub').focus()")
+    press(page, "Home")
+    for _ in range(20):
+        press(page, "ArrowRight")
+    read = page.wait_until("document.querySelector('[data-stack=\"0\"] .readout[data-time]')?.innerText")
+    farthest = page.evaluate(CHOICES)[-1]
+    press(page, "+")
+    page.wait_until(f"{CHART}.span === '900'")
 
-    assert plain.evaluate(CHOICES) == []
-    assert replayed.evaluate(CHOICES) == []
-    assert "20 times as fast" in replayed.evaluate("document.getElementById('status').innerText")
+    assert older == pytest.approx(244, abs=4)  # of 1500 s before, those that the last 280 do not know
+    assert "50.00 GiB used, not known of what; 90.40 free" in read
+    assert farthest == ["30 min", "true"]
+    assert "20 times as fast" in page.evaluate("document.getElementById('status').innerText")
+    assert page.problems() == []
 
 
 def test_what_can_not_be_read_is_said(show: Open) -> None:

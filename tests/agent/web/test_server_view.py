@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from agent.memory.risk import OK
 from agent.snapshot import Snapshot
 from tests.agent.web import sample, states
-from tests.agent.web.person import note, open_all, press, sticking_out, unreadable
+from tests.agent.web.person import open_all, press, sticking_out, unreadable
 from tests.agent.web.site import Open, Site
 from tests.browser import Browser, Page
 
@@ -62,13 +62,13 @@ def test_the_cone_goes_from_now_to_the_soonest_and_the_likely_time(view: Page) -
 
 
 def test_the_chart_is_told_in_words(view: Page) -> None:
-    """Its name for a screen reader, and the note that the keyboard brings, say what is drawn."""
+    """Its name for a screen reader says what is drawn, and the line under it between what its use was."""
     said = view.evaluate("document.querySelector('#view .chart svg').getAttribute('aria-label')")
-    view.evaluate("document.querySelector('#view .chart svg').focus()")
+    line = view.evaluate("document.querySelector('#view .chart .readout').innerText")
 
+    assert said.startswith("Used tokens over 5\u202fmin")
     assert said.endswith("Full in 7\u202fmin at the present course, in 4\u202fmin at the soonest.")
-    assert note(view).startswith("Used tokens over 5\u202fmin")
-    view.evaluate("document.activeElement.blur()")
+    assert line.startswith("between ")
 
 
 def test_how_long_sequences_are_stands_in_a_row(view: Page) -> None:

@@ -1,0 +1,28 @@
+// Standing still, so that figures can be read and compared: by button or key, said aloud, and never to be missed.
+
+import { h } from "./dom.js";
+import { clock, duration } from "./format.js";
+
+const KEY = "p";
+
+/** The button in the page's head. */
+export function pauseButton(paused) {
+  return h("div", { id: "pause" }, h("button", { type: "button", "data-pause": "", "aria-pressed": String(paused),
+    "aria-keyshortcuts": KEY, title: `key ${KEY}` }, paused ? "go on" : "pause"));
+}
+
+/** What stands over the figures while they stand still; `shown` and `now` are times of the wall clock. */
+export function pausedNote(shown, now) {
+  return h("div", { id: "paused", hidden: shown === null ? "" : null }, shown !== null && [
+    h("strong", {}, `Paused at ${clock(shown)}`),
+    `, ${duration(Math.max(0, now - shown))} before the newest figures. `,
+    h("button", { type: "button", "data-pause": "" }, "go on"), h("small", {}, ` or key ${KEY}`)]);
+}
+
+/** `toggle` pauses, or goes on. */
+export function onPause(toggle) {
+  document.addEventListener("click", ({ target }) => target.closest("[data-pause]") && toggle());
+  document.addEventListener("keydown", ({ key, ctrlKey, metaKey, altKey, repeat }) => {
+    if (key.toLowerCase() === KEY && !ctrlKey && !metaKey && !altKey && !repeat) toggle();
+  });
+}

@@ -1,0 +1,72 @@
+// A device's memory over the last minutes, its components one on top of the other; of times of which only a recorder
+// knows, what was used.
+
+import { inOrder, label } from "./components.js";
+import { h, svg } from "./dom.js";
+import { lines } from "./evidence.js";
+import { duration, gib, gpuName, signedGib, sum } from "./format.js";
+import { areas, HEIGHT, isPlotted, picture, pointAt, round, spanOf, unbroken, xOf } from "./plot.js";
+
+const MINUTE = 60;
+const LEAST = 2 ** 30 / 200; // what is printed as 0.00 is left out
+const drawn = new Map(); // by UUID: a look comes only now and then, and the picture of it is kept
+
+/** The chart of one device; nothing before there are two looks at it. */
+export function stack(device, { history }) {
+  const looks = history.ofDevice(device.uuid);
+  if (!looks || !device.total_bytes || looks.points.length < 2) return null;
+  const stamp = JSON.stringify([looks.points[0][0], looks.points.at(-1)[0], looks.used[0], history.span, history.gap,
+    device.total_bytes]);
+  const before = drawn.get(device.uuid);
+  if (before?.stamp === stamp && isPlotted(`device ${device.uuid}`)) return before.figure;
+  const figure = stacked(device, looks, history);
+  drawn.set(device.uuid, { stamp, figure });
+  return figure;
+}
+
+function stacked({ uuid, gpu, total_bytes: total }, { components, points: all, used }, { span: chosen, gap }) {
+  const first = all[0][0];
+  const older = chosen ? used.filter(([time]) => time < first) : [];
+  const end = all.at(-1)[0];
+  const span = spanOf([...older, ...all], chosen);
+  const points = all.filter(([time]) => time >= end - span);
+  const names = inOrder(components.filter((name) => name !== "free"));
+  const places = names.map((name) => components.indexOf(name));
+  const plot = { start: end - span, end, future: 0, pace: 1, label: `Memory of ${gpuName(gpu)} at a time`,
+    read: (time) => reading(time, { all, older, total, names, places, gap, end }) };
+  const x = xOf(plot);
+  const under = (runs) => areas(runs.map((run) => run.map(([time, bytes]) => `${x(time)} ${
+    round(HEIGHT - (HEIGHT * bytes) / total)}`)));
+  const upTo = (last) => under(unbroken(points.map(([time, sizes]) => [time,
+    sizes && sum(places.slice(0, last + 1).map((place) => sizes[place] ?? 0))]), gap));
+  const layers = names.map((name, last) => svg("path", { "data-component": name, d: upTo(last) })).reverse();
+  const known = points.filter(([, sizes]) => sizes).map(([, sizes]) => sum(places.map((place) => sizes[place] ?? 0)));
+  return h("figure", { class: "stack", "data-stack": gpu, "data-key": `stack ${uuid}`, "data-span": span,
+    "data-points": points.length, "data-older": older.length },
+  h("figcaption", {}, `of ${gib(total)} GiB`),
+  picture(`device ${uuid}`, plot, lines(
+    `Memory in use over ${duration(span)}: now ${gib(known.at(-1) ?? null)} of ${gib(total)} GiB.`,
+    known.length > 0 && `At most ${gib(Math.max(...known))}, at least ${gib(Math.min(...known))} GiB.`),
+  [svg("path", { class: "older", d: under(unbroken([...older.filter(([time]) => time >= end - span), all[0][1] && known.length
+    ? [first, total - (all[0][1][components.indexOf("free")] ?? 0)] : [first, null]], gap)) }), layers]));
+}
+
+/** What a device held at a time, by component where that is known; now without one. */
+function reading(time, { all, older, total, names, places, gap, end }) {
+  const at = time ?? end;
+  const usedOf = (sizes) => sum(places.map((place) => sizes[place] ?? 0));
+  const found = pointAt(all, at, gap);
+  if (!found) {
+    const point = pointAt(older, at, gap);
+    return { time, items: [{ text: point ? `${gib(point[1])} GiB used, not known of what; ${gib(total - point[1])} free`
+      : "not known" }] };
+  }
+  const used = usedOf(found[1]);
+  const before = pointAt(all, found[0] - MINUTE, gap);
+  return { time: time === null ? null : found[0], items: [
+    { text: `${gib(used)} GiB used, ${gib(total - used)} free${
+      before ? `, ${signedGib(used - usedOf(before[1]))} over the minute before` : ""}` },
+    ...names.map((name, i) => [name, found[1][places[i]]]).filter(([, bytes]) => bytes >= LEAST)
+      .map(([name, bytes]) => ({ component: name, text: `${label(name)} ${gib(bytes)}` })),
+  ] };
+}
