@@ -8,7 +8,7 @@ const KEY = "p";
 /** The button in the page's head. */
 export function pauseButton(paused) {
   return h("div", { id: "pause" }, h("button", { type: "button", "data-pause": "", "aria-pressed": String(paused),
-    "aria-keyshortcuts": KEY, title: `key ${KEY}` }, paused ? "go on" : "pause"));
+    "aria-keyshortcuts": KEY, "data-tip": `Key: ${KEY}` }, paused ? "go on" : "pause"));
 }
 
 /** What stands over the figures while they stand still; `shown` and `now` are times of the wall clock. */

@@ -17,7 +17,7 @@ export function rangeButtons({ recorder, recording }) {
   return h("div", { id: "range", role: "group", "aria-label": "How far back charts go" },
     (recorder || recording) && CHOICES.map((minutes) => h("button", {
       type: "button", "data-range": minutes ?? "", "aria-pressed": String(chosen === minutes),
-      "aria-keyshortcuts": "+ -", title: "keys + and \u2212",
+      "aria-keyshortcuts": "+ -", "data-tip": "Keys: + and \u2212",
     }, minutes ? `${minutes} min` : "auto")));
 }
 

@@ -11,10 +11,10 @@ const MINUTE = 60;
 const LEAST = 2 ** 30 / 200; // what is printed as 0.00 is left out
 const drawn = new Map(); // by UUID: a look comes only now and then, and the picture of it is kept
 
-/** The chart of one device; nothing before there are two looks at it. */
+/** The chart of one device; nothing of one that was never read. */
 export function stack(device, { history }) {
   const looks = history.ofDevice(device.uuid);
-  if (!looks || !device.total_bytes || looks.points.length < 2) return null;
+  if (!looks || !device.total_bytes || !looks.points.length) return null;
   const stamp = JSON.stringify([looks.points[0][0], looks.points.at(-1)[0], looks.used[0], history.span, history.gap,
     device.total_bytes]);
   const before = drawn.get(device.uuid);
