@@ -24,6 +24,20 @@ def scores() -> Iterator[str]:
     yield from table(HEADS, rows(found))
 
 
+def told() -> Iterator[str]:
+    """How good it is, in a few words for whoever is woken by it."""
+    found = result()
+    ours = found.scores[OURS]
+    recall, precision, near = (100 * (one.value or 0.0) for one in (ours.recall, ours.precision, ours.precision_near))
+    lead, slow = seconds(ours.lead_seconds), seconds(ours.slow_lead_seconds)
+    pools = f"{found.hours:.0f} h of simulated pools with {found.events} shortages"
+    yield f"**How good it is**, on {pools} ([backtest](#backtest)):"
+    yield ""
+    yield f"* {recall:.0f} of 100 shortages had an alarm ten seconds before or earlier; half of these were {lead} s before or"
+    yield f"  earlier, {slow} s where use rose for over two minutes."
+    yield f"* Of 100 alarms {precision:.0f} came before a shortage, {near - precision:.0f} more before a pool at 95 %."
+
+
 def bounds() -> Iterator[str]:
     """What was to be reached, and what was."""
     ours = result().scores[OURS]
@@ -98,4 +112,11 @@ def kinds() -> Iterator[str]:
     yield from table(("kind of event", "events", "recall"), lines)
 
 
-TABLES = {"bounds": bounds, "scores": scores, "kinds": kinds, "families": families, "reliability": reliability}
+TABLES = {
+    "told": told,
+    "bounds": bounds,
+    "scores": scores,
+    "kinds": kinds,
+    "families": families,
+    "reliability": reliability,
+}
