@@ -33,8 +33,8 @@ def told() -> Iterator[str]:
     pools = f"{found.hours:.0f} h of simulated pools with {found.events} shortages"
     yield f"**How good it is**, on {pools} ([backtest](#backtest)):"
     yield ""
-    yield f"* {recall:.0f} of 100 shortages had an alarm ten seconds before or earlier; half of these were {lead} s before or"
-    yield f"  earlier, {slow} s where use rose for over two minutes."
+    yield f"* {recall:.0f} of 100 shortages had an alarm ten seconds before or earlier; half of these alarms were"
+    yield f"  {lead} s before or earlier, {slow} s where use rose for over two minutes."
     yield f"* Of 100 alarms {precision:.0f} came before a shortage, {near - precision:.0f} more before a pool at 95 %."
 
 
