@@ -13,8 +13,10 @@ from msgspec import Struct
 
 from agent.errors import InputError
 from agent.memory.signals import PoolFacts, PoolSignal
+from collectors.regular_file import read_regular
 
 SUFFIX = ".signals.jsonl"
+MAX_BYTES = 256 << 20
 
 
 class Recording(Struct, frozen=True, kw_only=True):
@@ -38,7 +40,7 @@ def read_recording(path: Path) -> Recording:
         InputError: it can't be read, or a line is not what it should be.
     """
     try:
-        lines = path.read_bytes().splitlines()
+        lines = read_regular(path, max_bytes=MAX_BYTES).splitlines()
         head = msgspec.json.decode(lines[0] if lines else b"", type=_Head)
         decoder = msgspec.json.Decoder(PoolSignal)
         signals = [decoder.decode(line) for line in lines[1:]]

@@ -1,6 +1,11 @@
 """What a forecast is made from: what one reading tells of one KV pool and of the requests that fill it."""
 
-from msgspec import Struct
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+"""As a file may hold it."""
 
 
 class PoolSignal(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -14,17 +19,17 @@ class PoolSignal(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     at: float
     used_ratio: float | None = None
-    capacity_tokens: int | None = None
-    running: int | None = None
-    waiting: int | None = None
-    shortages: int | None = None
-    prompt_tokens: int | None = None
-    prompt_hits: int | None = None
-    generation_tokens: int | None = None
-    finished: int | None = None
-    finished_prompt_tokens: int | None = None
-    finished_generation_tokens: int | None = None
-    lengths: tuple[int, ...] | None = None
+    capacity_tokens: Count | None = None
+    running: Count | None = None
+    waiting: Count | None = None
+    shortages: Count | None = None
+    prompt_tokens: Count | None = None
+    prompt_hits: Count | None = None
+    generation_tokens: Count | None = None
+    finished: Count | None = None
+    finished_prompt_tokens: Count | None = None
+    finished_generation_tokens: Count | None = None
+    lengths: tuple[Count, ...] | None = None
 
 
 class PoolFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -32,5 +37,5 @@ class PoolFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     engine: str
     kind: str = "full"
-    max_sequences: int | None = None
-    max_model_len: int | None = None
+    max_sequences: Count | None = None
+    max_model_len: Count | None = None

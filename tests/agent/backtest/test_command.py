@@ -1,6 +1,7 @@
 """``vramscope backtest DIR``."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,8 @@ HEAD = '{"schema": "vramscope.signals/1", "name": "x", "facts": {"engine": "vllm
         ('{"schema": "other/1", "name": "x", "facts": {"engine": "vllm"}}\n', "not a recording of signals"),
         (HEAD + "{}\n", "not a recording of signals"),
         (HEAD + '{"at": 2.0}\n{"at": 1.0}\n', "times go back"),
+        (HEAD + f'{{"at": 1.0, "running": {10**400}}}\n', "not a recording of signals"),
+        (HEAD.replace("}}", f', "max_model_len": {10**400}}}}}'), "not a recording of signals"),
     ],
 )
 def test_what_is_no_recording_is_said_in_a_sentence(tmp_path: Path, text: str, said: str) -> None:
@@ -75,3 +78,13 @@ def test_what_is_no_recording_is_said_in_a_sentence(tmp_path: Path, text: str, s
     assert code == 2
     assert said in output
     assert f"bad{SUFFIX}" in output
+
+
+def test_a_pipe_is_no_recording(tmp_path: Path) -> None:
+    """One that nobody writes to is not waited for."""
+    os.mkfifo(tmp_path / f"bad{SUFFIX}")
+
+    code, output = run(str(tmp_path))
+
+    assert code == 2
+    assert f"bad{SUFFIX}: not a regular file" in output
