@@ -83,8 +83,8 @@ class _Stream:
 
     @property
     def keeps_up(self) -> bool:
-        """Whether the kernel has taken all that it was given."""
-        return self._transport.get_write_buffer_size() == 0
+        """Whether the kernel has taken all that it was given; who has gone has not."""
+        return not self._transport.is_closing() and self._transport.get_write_buffer_size() == 0
 
     def give(self, frame: _Frame) -> None:
         self._write(frame.packed if self._packed else frame.plain)
@@ -117,8 +117,8 @@ class Events:
         if packed:
             headers.append((b"content-encoding", b"gzip"))
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        if scope["method"] == "GET":
-            transport, chunked = scope["state"]["transport"], scope["http_version"] != "1.0"
+        transport, chunked = scope["state"]["transport"], scope["http_version"] != "1.0"
+        if scope["method"] == "GET" and not transport.is_closing():  # nor has it gone while its password was checked
             gone = asyncio.create_task(_gone(receive))
             await self._keep(_Stream(transport, gone, self._web.config, packed=packed, chunked=chunked))
         await send({"type": "http.response.body", "body": b""})
@@ -128,8 +128,8 @@ class Events:
         self._streams.add(stream)
         if self._feeding is None:
             self._feeding = asyncio.create_task(self._feed())
-        self._give(stream)
         try:
+            self._give(stream)
             await asyncio.wait({stream.gone})
         finally:
             self._streams.discard(stream)

@@ -126,6 +126,8 @@ class _Protocol(H11Protocol):
     def data_received(self, data: bytes) -> None:
         self.since = self.loop.time()
         super().data_received(data)
+        if self.is_stream and self.flow.read_paused:  # a request behind it: under TLS its end would never be seen
+            self.transport.abort()
         if self.cycle is not None and not self.cycle.response_complete:
             self._unwatch()
         elif self._deadline is None:
@@ -134,6 +136,9 @@ class _Protocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._unwatch()
         super().connection_lost(exc)
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Say nothing: a request that asks for another protocol is answered in this one."""
 
     def _watch(self) -> None:
         self._deadline = self.loop.call_later(REQUEST_SECONDS, self.transport.close)

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from agent.web import serving
+from agent.web import events, serving
 from agent.web.web_file import WebFile
 from tests.agent.web.configs import CERTIFICATES, MUTUAL, SERVER, trust, write
 from tests.agent.web.serve import FakeLatest, serving_on_loopback
@@ -278,3 +278,31 @@ def test_nothing_that_a_client_sends_is_logged(serve: Serve, caplog: pytest.LogC
 
     ours = [record for record in caplog.records if not record.name.startswith(("httpx", "httpcore"))]
     assert not [record for record in ours if "hunter2" in record.getMessage()]
+
+
+def test_a_request_behind_a_stream_ends_it(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would never be answered, and while it is unread a client's end is not seen: the stream would stay for good."""
+    monkeypatch.setattr(events, "MAX_STREAMS", 1)
+    base = serve(tls_server_config=SERVER)
+    with trust().wrap_socket(connect(base), server_hostname="localhost") as client:
+        client.sendall(
+            b"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\nGET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        )
+        deadline = time.monotonic() + 10
+        while not closed(client):
+            assert time.monotonic() < deadline
+
+    with httpx.stream("GET", base + "/api/v1/events", verify=trust(), trust_env=False) as answer:
+        assert answer.status_code == 200
+        assert next(answer.iter_lines()).startswith("data: ")
+
+
+def test_a_wish_for_another_protocol_is_no_warning(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+    """Who asks for a WebSocket gets what stands there, and the log tells nobody to install something."""
+    base = serve(tls_server_config=SERVER)
+    upgrade = {"connection": "upgrade", "upgrade": "websocket"}
+
+    answer = httpx.get(base + "/metrics", headers=upgrade, verify=trust(), trust_env=False)
+
+    assert answer.status_code == 200
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
