@@ -72,11 +72,13 @@ class Agent:
         self.settings = settings
         self._web = web
         self._simulated_state = simulated_state
-        self._table: ProcessTable = SimulatedProcesses(simulated_state) if simulated_state else HostProcesses()
         commands = {name: engine.command for name, engine in ENGINES.items()}
-        self._discovery: Discovery = (
-            SimulatedDiscovery(simulated_state, commands) if simulated_state else HostDiscovery(commands)
-        )
+        if simulated_state:
+            self._table: ProcessTable = SimulatedProcesses(simulated_state)
+            self._discovery: Discovery = SimulatedDiscovery(simulated_state, commands)
+        else:
+            self._discovery = found = HostDiscovery(commands)
+            self._table = HostProcesses(table=found.table)
         self._homes = None if simulated_state else Homes()
         self._probes: Probes = (
             SimulatedProbes(simulated_state)

@@ -6,6 +6,8 @@ opened through its descriptor, so it is the file it writes to whatever that is c
 """
 
 import contextlib
+import functools
+import os
 import stat
 from collections import Counter
 from collections.abc import Iterable
@@ -24,6 +26,7 @@ from collectors.regular_file import read_regular
 
 MAX_CONFIG_BYTES = 1024 * 1024
 MAX_ENTRIES = 4096
+MEMORABLE = 4096  # letters of a process's control groups that are kept for the next look
 
 
 class _DockerConfig(Struct, frozen=True):
@@ -56,7 +59,7 @@ class Homes:
         outputs = {pid: self._outputs(pid) for pid in servers}
         writers = Counter(file for pid in servers for file in outputs[pid])
         homes = {
-            pid: self._home(pid, tuple(str(path) for file, path in files.items() if writers[file] == 1))
+            pid: self._home(pid, tuple(path for file, path in files.items() if writers[file] == 1))
             for pid, files in outputs.items()
         }
         found = [homes[pid] for pid in servers]
@@ -73,7 +76,7 @@ class Homes:
 
     def _home(self, pid: int, logs: tuple[str, ...]) -> Home:
         cgroups = self._cgroups(pid)
-        container = container_of(cgroups)
+        container = _container(cgroups) if len(cgroups) <= MEMORABLE else container_of(cgroups)
         if container is None:
             return Home(logs=logs)
         kills = oom_kills(cgroups, root=self._groups)
@@ -89,7 +92,7 @@ class Homes:
 
     def _cgroups(self, pid: int) -> str:
         try:
-            with (self._proc / str(pid) / "cgroup").open("rb") as file:
+            with open(f"{self._proc}/{pid}/cgroup", "rb") as file:  # noqa: PTH123 - a Path is slow to make, for each
                 return file.read(MAX_CGROUP_BYTES).decode("utf-8", "replace")
         except OSError:
             return ""
@@ -104,13 +107,13 @@ class Homes:
                     return (f"{PREFIX}{container.unit}",)
         return ()
 
-    def _outputs(self, pid: int) -> dict[tuple[int, int], Path]:
+    def _outputs(self, pid: int) -> dict[tuple[int, int], str]:
         """Standard output and error as far as they are regular files, by device and inode."""
-        found: dict[tuple[int, int], Path] = {}
+        found: dict[tuple[int, int], str] = {}
         for number in (1, 2):
-            path = self._proc / str(pid) / "fd" / str(number)
+            path = f"{self._proc}/{pid}/fd/{number}"
             with contextlib.suppress(OSError):
-                status = path.stat()
+                status = os.stat(path)  # noqa: PTH116 - as above
                 if stat.S_ISREG(status.st_mode):
                     found.setdefault((status.st_dev, status.st_ino), path)
         return found
@@ -160,6 +163,12 @@ class Homes:
             config = msgspec.json.decode(read_regular(path, max_bytes=MAX_CONFIG_BYTES), type=_DockerConfig)
             return config.Name.strip("/")[:256] or None
         return None
+
+
+@functools.lru_cache(maxsize=512)
+def _container(cgroups: str) -> Container | None:
+    """As looks before had it: control groups hardly ever change in a process's life."""
+    return container_of(cgroups)
 
 
 def _entries(folder: Path) -> list[str]:

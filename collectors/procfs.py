@@ -39,15 +39,21 @@ class ProcessTable(Protocol):
 class HostProcesses:
     """The real process table; blocks for some milliseconds. Ports asked for in a row are answered from one reading.
 
-    Sockets are only scanned while the listener of a port is not known or has ended.
+    Sockets are only scanned while the listener of a port is not known or has ended. ``table`` is one that others read
+    too, on the same clock.
     """
 
-    def __init__(self, *, proc: Path = Path("/proc"), clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        *,
+        proc: Path = Path("/proc"),
+        clock: Callable[[], float] = time.monotonic,
+        table: Table | None = None,
+    ) -> None:
         self._proc = proc
         self._clock = clock
-        self._table = Table(proc=proc, is_marked=lambda _: False)
+        self._table = table or Table(proc=proc, is_marked=lambda _: False)
         self._booted_at = boot_time(proc)
-        self._read_at = float("-inf")
         self._processes: Mapping[int, Process] = {}
         self._children: dict[int, list[Process]] = {}
         self._listening: dict[int, set[str]] | None = None  # inodes by port, once they are needed
@@ -73,10 +79,10 @@ class HostProcesses:
         return ProcessTree(at=at, processes=processes)
 
     def _refresh(self, at: float) -> None:
-        if at - self._read_at < IN_A_ROW_SECONDS:
+        processes = self._table.read(at, within=IN_A_ROW_SECONDS)
+        if processes is self._processes:
             return
-        self._processes = self._table.read()
-        self._read_at = at
+        self._processes = processes
         self._children = children_of(self._processes)
         self._listening = None
         alive = set(self._processes.values())

@@ -71,7 +71,7 @@ class HostDiscovery:
         self._clock = clock
         self._may_enter = may_enter
         self._marks = tuple(mark for engine in engines.values() for mark in engine.marks)
-        self._table = ProcessTable(proc=proc, is_marked=self._is_marked)
+        self.table = ProcessTable(proc=proc, is_marked=self._is_marked)
         self._booted_at = boot_time(proc)
         self._candidates: dict[int, _Candidate] = {}
         self._facts: dict[tuple[int, int, str | None], _Facts] = {}
@@ -84,7 +84,7 @@ class HostDiscovery:
         """
         at = self._clock()
         try:
-            processes = self._table.read()
+            processes = self.table.read(at)
         except OSError as exc:
             raise Unreadable("no_proc", f"{self._proc}: can't list processes: {exc.strerror}; is it mounted?") from exc
         self._candidates = {

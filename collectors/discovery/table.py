@@ -50,14 +50,18 @@ class ProcessTable:
         self._is_marked = is_marked
         self._known: dict[int, Process] = {}
         self._pass = 0
+        self._read_at = float("-inf")
 
-    def read(self) -> Mapping[int, Process]:
-        """The processes now, by pid.
+    def read(self, at: float = 0.0, *, within: float = 0.0) -> Mapping[int, Process]:
+        """The processes now, by pid; those of the last reading, the same object, where that is ``within`` so long ago.
 
         Raises:
             OSError: there is no process table.
         """
+        if at - self._read_at < within:
+            return self._known
         self._pass += 1
+        self._read_at = at
         self._known = {process.pid: process for process in self._processes()}
         return self._known
 
