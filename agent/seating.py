@@ -77,7 +77,13 @@ def seats(node: NodeReading, servers: Sequence[ServerView]) -> list[Seat]:
     configured for the server in rank order; on a node with one device, by there being no other.
     """
     trees = {server.name: _pids(server) for server in servers}
-    return [seat for server in servers if server.state != "down" for seat in _seats(node, server, _own(server, trees))]
+    listed = [(device.uuid, pids) for device in node.devices if device.uuid and (pids := _listed(device))]
+    return [
+        seat
+        for server in servers
+        if server.state != "down"
+        for seat in _seats(node, listed, server, _own(server, trees))
+    ]
 
 
 def _pids(server: ServerView) -> tuple[int, ...]:
@@ -91,17 +97,16 @@ def _own(server: ServerView, trees: Mapping[str, tuple[int, ...]]) -> frozenset[
     return frozenset(own).difference(*inner)
 
 
-def _seats(node: NodeReading, server: ServerView, own: frozenset[int]) -> Iterator[Seat]:
-    found = 0
-    places = [(device.uuid, pids) for device in node.devices if (pids := own & _listed(device)) and device.uuid]
-    for uuid, pids in places:
-        if uuid is not None:
-            rank = next((server.titles[pid] for pid in sorted(pids) if pid in server.titles), None)
-            rank = rank or (_only_rank(server) if len(places) == 1 else None)
-            is_part = _is_divided(server, len(places))
-            yield Seat(server=server.name, uuid=uuid, rank=rank, pids=pids, place=found, is_part=is_part)
-            found += 1
-    if not found and (server.processes_hidden or (own and not _processes_visible(node))):
+def _seats(
+    node: NodeReading, listed: Sequence[tuple[str, frozenset[int]]], server: ServerView, own: frozenset[int]
+) -> Iterator[Seat]:
+    places = [(uuid, own & pids) for uuid, pids in listed if not own.isdisjoint(pids)]
+    for number, (uuid, pids) in enumerate(places):
+        rank = next((server.titles[pid] for pid in sorted(pids) if pid in server.titles), None)
+        rank = rank or (_only_rank(server) if len(places) == 1 else None)
+        is_part = _is_divided(server, len(places))
+        yield Seat(server=server.name, uuid=uuid, rank=rank, pids=pids, place=number, is_part=is_part)
+    if not places and (server.processes_hidden or (own and not _processes_visible(node))):
         configured = _configured(node, server)
         is_part = _is_divided(server, len(configured))
         for number, uuid in enumerate(configured):

@@ -1,6 +1,7 @@
 """What the agent remembers about one server between ticks: its last reading, processes, model, budget and history."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from msgspec import Struct, structs
 
@@ -74,7 +75,8 @@ class ServerWatch:
         self._kills: HostKills | None = None
         self._titles: dict[int, RankTitle] = {}
         self._last: ServerReading | None = None  # survives a time without answers, to notice a restart
-        self._reported: tuple[dict[str, object], Arguments, tuple[str, ...]] | None = None
+        self._started: tuple[object, Arguments] | None = None  # what it was started with, behind what that rests on
+        self._merged: tuple[object, Arguments, tuple[str, ...], dict[str, Any]] | None = None  # likewise
         self._budget: tuple[_Basis, Budget | None, tuple[str, ...]] | None = None
         self._known = facts.given  # its arguments at the last view
         self.notes: tuple[str, ...] = ()
@@ -185,7 +187,7 @@ class ServerWatch:
     def view(self) -> ServerView:
         """Everything known now, without the budget (which needs a device)."""
         tp, pp, dp = self._world()
-        self._known = self._arguments()
+        self._known, values = self._arguments()
         return ServerView(
             name=self.facts.name,
             engine=self.facts.engine,
@@ -208,7 +210,7 @@ class ServerWatch:
             restarts=self.restarts,
             configured=self.facts.configured,
             model_path=self.facts.model_path,
-            arguments=known_values(self._known),
+            arguments=values,
             growth_tokens_per_second={
                 key: growth
                 for key, history in self.histories.items()
@@ -221,7 +223,8 @@ class ServerWatch:
         self.notes = (*self.facts.notes, *self._hints())
         if self.model is None:
             return None
-        key = (self._arguments(), device, calibration_of(self.log, self._last))
+        arguments, _ = self._arguments()
+        key = (arguments, device, calibration_of(self.log, self._last))
         if self._budget is None or self._budget[0] != key:
             self._budget = (key, *_predicted(self.model, *key))
         _, budget, problems = self._budget
@@ -246,24 +249,35 @@ class ServerWatch:
         """It has another model now, or none."""
         self._budget, self.model = None, None
 
-    def _arguments(self) -> Arguments:
-        """As given; else as the engine last reported, with the sizes that process titles and replicas show."""
+    def _arguments(self) -> tuple[Arguments, dict[str, Any]]:
+        """As given; else as the engine last reported, with the sizes that process titles and replicas show.
+
+        Beside them those that are known, by name.
+        """
+        given = self._started_with()
         tp, pp, dp = self._world()
         known: dict[str, object] = {"tp": tp, "pp": pp, "dp": dp, "engine_version": self.facts.version}
         if self._last is not None:
             known |= {**self._last.arguments, "engine_version": self._last.version or self.facts.version}
-        if self._reported is None or self._reported[0] != known:
-            self._reported = (known, *from_reported(known, engine=self.facts.engine))
-        _, reported, notes = self._reported
+        if self._merged is None or self._merged[0] != (given, known):
+            reported, notes = from_reported(known, engine=self.facts.engine)
+            merged = merge(given, reported)
+            self._merged = ((given, known), merged, notes, known_values(merged))
+        _, arguments, notes, values = self._merged
         self.notes = (*self.facts.notes, *self._hints(), *notes)
-        return merge(self._started_with(), reported)
+        return arguments, values
 
     def _started_with(self) -> Arguments:
         """As settings say, else as its command line says, else as its engine was built."""
-        given = self.facts.given if self.facts.command is None else merge(self.facts.given, self.facts.command)
-        if self.model is None or not self.model.built:
-            return given
-        return merge(given, budgets.built(self.model, engine=self.facts.engine))
+        basis = (self.facts.engine, self.facts.given, self.facts.command, self.model)
+        if self._started is None or self._started[0] != basis:
+            engine, given, command, model = basis
+            if command is not None:
+                given = merge(given, command)
+            if model is not None and model.built:
+                given = merge(given, budgets.built(model, engine=engine))
+            self._started = (basis, given)
+        return self._started[1]
 
     def _world(self) -> tuple[int, int, int]:
         """TP, PP and DP sizes: as given, else as the process titles and the engine's replicas show."""

@@ -1,6 +1,7 @@
-"""HTTP/1.1 to one server over asyncio's streams and httptools, on one connection that is kept for the next request.
+"""HTTP/1.1 to one server by httptools, on one connection that is kept for the next request.
 
-httpx's own transport takes several times the CPU for a request, which was the largest cost beside many servers.
+httpx's own transport takes several times the CPU for a request, which was the largest cost beside many servers; what
+arrives goes to the parser at once, since asyncio's streams took as much as all the rest.
 """
 
 import asyncio
@@ -9,14 +10,15 @@ import functools
 import ipaddress
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import httptools
 import httpx
 
 KEEP_SECONDS = 4.0  # servers close what was idle for 5 s and more
-READ_BYTES = 65536
+PART_BYTES = 64 * 1024  # of a body, which are handed on before it is whole
+MOST_PARTS_BYTES = 4 * PART_BYTES  # not handed on yet: for more the server waits
 MAX_HEAD_BYTES = 16384
 MAX_FRAMING_BYTES = 2**20
 """All of an answer that is not its body: also sizes, extensions and trailers of chunks, a chunk for each line."""
@@ -57,7 +59,7 @@ async def connected(made: socket.socket, address: Any) -> socket.socket:
     return made
 
 
-class StreamTransport(httpx.AsyncBaseTransport):
+class StreamTransport:
     """Raises httpx's transport errors, their causes kept. Deadlines are the caller's: cancelled at any point, it leaves
     no socket behind. ``tls`` is by default the host's own trust store.
     """
@@ -67,17 +69,20 @@ class StreamTransport(httpx.AsyncBaseTransport):
         self._tls = tls
         self._idle: _Connection | None = None
 
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+    async def handle_async_request(self, request: httpx.Request) -> "Response":
         idle = self._take_idle()
         if idle is not None:
             with contextlib.suppress(_Forsaken):
                 return await self._asked(idle, request)
         return await self._asked(await self._open(request.url), request)
 
-    async def _asked(self, connection: "_Connection", request: httpx.Request) -> httpx.Response:
-        with connection.aborted_on_error():
+    async def _asked(self, connection: "_Connection", request: httpx.Request) -> "Response":
+        try:
             answer = await connection.ask(request)
-        return httpx.Response(answer.status, headers=answer.headers, stream=_Body(connection, self._keep))
+        except BaseException:
+            connection.abort()
+            raise
+        return Response(connection, answer, self._keep)
 
     async def aclose(self) -> None:
         if self._idle is not None:
@@ -101,10 +106,11 @@ class StreamTransport(httpx.AsyncBaseTransport):
         port = url.port or {"http": 80, "https": 443}[url.scheme]
         try:
             found = await self._connect(url.host, port)
+            loop = asyncio.get_running_loop()
             if url.scheme == "http":
-                return _Connection(*await asyncio.open_connection(sock=found))
+                return (await loop.create_connection(_Connection, sock=found))[1]
             self._tls = self._tls or ssl.create_default_context()
-            return _Connection(*await asyncio.open_connection(sock=found, ssl=self._tls, server_hostname=url.host))
+            return (await loop.create_connection(_Connection, sock=found, ssl=self._tls, server_hostname=url.host))[1]
         except (OSError, ValueError) as exc:
             raise httpx.ConnectError(str(exc)) from exc
 
@@ -120,6 +126,7 @@ class _Answer:
         self.status = 0  # until its head is whole
         self.headers: list[tuple[bytes, bytes]] = []
         self.parts: list[bytes] = []
+        self.parts_bytes = 0
         self.is_whole = False
         self._bytes = 0
         self._body_bytes = 0
@@ -181,76 +188,121 @@ class _Answer:
 
     def on_body(self, part: bytes) -> None:
         self._body_bytes += len(part)
+        self.parts_bytes += len(part)
         self.parts.append(part)
+
+    def take(self) -> bytes:
+        """What has come of the body since the last call."""
+        taken = b"".join(self.parts)
+        self.parts.clear()
+        self.parts_bytes = 0
+        return taken
 
     def on_message_complete(self) -> None:
         self.is_whole = self.status > 0
         self._keep_alive = self._parser.should_keep_alive()
 
 
-class _Connection:
+class _Connection(asyncio.Protocol):
     """One connection, one request at a time."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
         self._answer = _Answer()
+        self._failed: httpx.TransportError | None = None
+        self._arrived: asyncio.Future[None] | None = None  # while somebody waits for more
         self._idle_until = 0.0
 
     async def ask(self, request: httpx.Request) -> _Answer:
         """Send the request, which has no body, and give its answer once the head is there."""
-        self._answer = _Answer()
-        self._writer.write(_encoded(request))
+        if self._answer.is_whole:
+            self._answer = _Answer()
+        self._transport.write(_encoded(request))
         while not self._answer.status:
-            await self._feed()
+            await self._more()
         return self._answer
 
     async def part(self) -> bytes | None:
         """The next piece of the body, None at its end."""
-        answer = self._answer
-        while not answer.parts and not answer.is_whole:
-            await self._feed()
-        found = b"".join(answer.parts)
-        answer.parts.clear()
+        while not self._answer.is_whole and self._answer.parts_bytes < PART_BYTES:
+            await self._more()
+        found = self._answer.take()
+        self._transport.resume_reading()
         return found or None
 
-    async def _feed(self) -> None:
+    async def _more(self) -> None:
+        """Raises: httpx.TransportError, when nothing more will come."""
+        if self._failed is not None:
+            raise self._failed
+        self._arrived = self._loop.create_future()
+        await self._arrived
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._feed(data)
+        if self._answer.parts_bytes > MOST_PARTS_BYTES:
+            self._transport.pause_reading()
+
+    def eof_received(self) -> None:
+        self._feed(b"")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if exc is None:
+            self._feed(b"")
+        elif not self._answer.has_begun:
+            self._fail(_Forsaken("the server disconnected without an answer"), exc)
+        else:
+            self._fail(httpx.ReadError(str(exc)), exc)
+
+    def _feed(self, data: bytes) -> None:
         try:
-            data = await self._reader.read(READ_BYTES)
-        except OSError as exc:
-            if not self._answer.has_begun:
-                raise _Forsaken("the server disconnected without an answer") from exc
-            raise httpx.ReadError(str(exc)) from exc
-        self._answer.feed(data)
+            self._answer.feed(data)
+        except httpx.RemoteProtocolError as exc:
+            self._fail(exc)
+        self._wake()
+
+    def _fail(self, failed: httpx.TransportError, cause: Exception | None = None) -> None:
+        """Of several failures the first counts."""
+        if self._failed is None:
+            failed.__cause__ = failed.__cause__ or cause
+            self._failed = failed
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._arrived is not None and not self._arrived.done():
+            self._arrived.set_result(None)
 
     def is_reusable(self) -> bool:
         """Whether its answer came whole and another request may follow; if so it is idle from now on."""
-        self._idle_until = asyncio.get_running_loop().time() + KEEP_SECONDS
+        self._idle_until = self._loop.time() + KEEP_SECONDS
         return self._answer.keeps_connection
 
     def is_usable(self) -> bool:
-        """Whether the server has neither closed it nor is about to."""
-        open_ = not self._reader.at_eof() and not self._writer.is_closing() and self._reader.exception() is None
-        return open_ and asyncio.get_running_loop().time() < self._idle_until
+        """Whether the server has neither closed it, nor sent what nobody asked for, nor is about to close it."""
+        is_open = self._answer.keeps_connection and self._failed is None and not self._transport.is_closing()
+        return is_open and self._loop.time() < self._idle_until
 
     def abort(self) -> None:
-        self._writer.transport.abort()
-
-    @contextlib.contextmanager
-    def aborted_on_error(self) -> Iterator[None]:
-        try:
-            yield
-        except BaseException:
-            self.abort()
-            raise
+        self._transport.abort()
 
 
-class _Body(httpx.AsyncByteStream):
-    def __init__(self, connection: _Connection, keep: Callable[[_Connection], None]) -> None:
+class Response:
+    """What ``httpx.Response`` has and is needed here; to make one of those took a quarter of a request."""
+
+    def __init__(self, connection: _Connection, answer: _Answer, keep: Callable[[_Connection], None]) -> None:
+        self.status_code = answer.status
+        self.headers: dict[str, str] = {}
+        for raw, value in answer.headers:
+            name, text = raw.decode("latin-1").lower(), value.decode("latin-1")
+            self.headers[name] = f"{self.headers[name]}, {text}" if name in self.headers else text
+        self.stream = self
         self._connection = connection
         self._keep = keep
 
-    def __aiter__(self) -> "_Body":
+    def __aiter__(self) -> AsyncIterator[bytes]:
         return self
 
     async def __anext__(self) -> bytes:

@@ -5,12 +5,12 @@ or with something that is not HTTP. A key is sent to the configured host only an
 """
 
 import asyncio
-import contextlib
 import functools
 import socket
 import ssl
 import zlib
-from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
+from typing import Any, Protocol
 
 import httpx
 from msgspec import Struct
@@ -23,6 +23,28 @@ MAX_HOST = 253
 _HEADERS = {"Accept": "text/plain, application/json", "Accept-Encoding": "identity", "User-Agent": "vramscope"}
 _TEXT_TYPES = ("text/", "application/json", "application/openmetrics-text")
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
+
+
+class Response(Protocol):
+    """An answer as it arrives; ``stream`` gives its body once."""
+
+    status_code: int
+
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+
+    @property
+    def stream(self) -> Any: ...
+
+    async def aclose(self) -> None: ...
+
+
+class Transport(Protocol):
+    """What a request goes through; httpx's own are some. Raises: httpx.TransportError."""
+
+    async def handle_async_request(self, request: httpx.Request, /) -> Response: ...
+
+    async def aclose(self) -> None: ...
 
 
 class Answer(Struct, frozen=True, kw_only=True):
@@ -50,7 +72,7 @@ class Endpoint:
         deadline_seconds: float,
         max_bytes: int = MAX_BYTES,
         api_key: str | None = None,
-        transport: httpx.AsyncBaseTransport | None = None,
+        transport: Transport | None = None,
     ) -> None:
         self._base = parse_base_url(base_url)
         if api_key is not None and not (api_key.isascii() and api_key.isprintable() and api_key == api_key.strip()):
@@ -61,7 +83,7 @@ class Endpoint:
         self._deadline_seconds = deadline_seconds
         self._max_bytes = max_bytes
         self._api_key = api_key
-        self._transport = transport or StreamTransport()
+        self._transport: Transport = transport or StreamTransport()
 
     def __repr__(self) -> str:
         return f"Endpoint({self.url!r})"
@@ -125,7 +147,8 @@ class Endpoint:
 
     async def _answer(self, request: httpx.Request) -> Answer | httpx.URL:
         url = request.url
-        async with contextlib.aclosing(await self._transport.handle_async_request(request)) as response:
+        response = await self._transport.handle_async_request(request)
+        try:
             if response.status_code in _REDIRECTS and "location" in response.headers:
                 return _resolved(url, response.headers["location"])
             _check_status(url, response.status_code)
@@ -134,6 +157,8 @@ class Endpoint:
                 message = f"{url} answered {content_type[:80]!r}, not text; check that the URL is the server's own"
                 raise Unreadable("not_text", message)
             body = await self._body(url, response)
+        finally:
+            await response.aclose()
         if b"\0" in body:
             raise Unreadable(
                 "not_text", f"{url} answered binary data, not text; check that the URL is the server's own"
@@ -144,7 +169,7 @@ class Endpoint:
         headers = {"Authorization": f"Bearer {self._api_key}"} if key and self._api_key is not None else {}
         return httpx.Request("GET", url, headers=_HEADERS | headers)
 
-    async def _body(self, url: httpx.URL, response: httpx.Response) -> bytes:
+    async def _body(self, url: httpx.URL, response: Response) -> bytes:
         chunks: list[bytes] = []
         size = 0
         async for chunk in _decoded(url, response, self._max_bytes):
@@ -185,15 +210,15 @@ def is_host(text: str) -> bool:
     return text.isprintable() and len(text) <= MAX_HOST
 
 
-def _decoded(url: httpx.URL, response: httpx.Response, max_bytes: int) -> AsyncIterable[bytes]:
+def _decoded(url: httpx.URL, response: Response, max_bytes: int) -> AsyncIterable[bytes]:
     """The body in pieces of bounded size, whatever a compressed chunk would expand to."""
-    assert isinstance(response.stream, httpx.AsyncByteStream)
+    stream: AsyncIterable[bytes] = response.stream
     encoding = response.headers.get("content-encoding", "identity").strip().lower()
     if encoding in ("", "identity"):
-        return response.stream
+        return stream
     if encoding not in ("gzip", "x-gzip", "deflate"):
         raise Unreadable("encoding", f"{url} answers in the encoding {encoding[:40]!r}, which was not asked for")
-    return _inflated(url, response.stream, max_bytes)
+    return _inflated(url, stream, max_bytes)
 
 
 async def _inflated(url: httpx.URL, chunks: AsyncIterable[bytes], max_bytes: int) -> AsyncIterator[bytes]:

@@ -34,6 +34,7 @@ NAMED_ORDER = (
     "allocator_slack",
     "context",
 )
+_RANKS = {name: rank for rank, name in enumerate(NAMED_ORDER)}
 INVISIBLE_ABOVE_BYTES = 256 * 2**20
 """An empty process list on a device with more than this allocated means that the processes are hidden from us."""
 
@@ -158,8 +159,7 @@ def _held(share: Share, visible: dict[int, int | None] | None) -> int | None:
 
 
 def _ordered(parts: Iterable[Part]) -> list[Part]:
-    order = {name: rank for rank, name in enumerate(NAMED_ORDER)}
-    return sorted(parts, key=lambda part: (order.get(part.component, len(order)), part.server))
+    return sorted(parts, key=lambda part: (_RANKS.get(part.component, len(_RANKS)), part.server))
 
 
 def _fill(parts: Iterable[Part], room: int, cuts: dict[str, int]) -> list[Part]:

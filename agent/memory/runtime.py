@@ -53,15 +53,15 @@ class RuntimeBudget(Struct, frozen=True, kw_only=True):
 
     @property
     def low(self) -> int:
-        return sum(part.low for part in self.parts)
+        return self.activations.low + self.cuda_graphs.low + self.non_torch.low + self.context.low
 
     @property
     def likely(self) -> int:
-        return sum(part.likely for part in self.parts)
+        return self.activations.likely + self.cuda_graphs.likely + self.non_torch.likely + self.context.likely
 
     @property
     def high(self) -> int:
-        return sum(part.high for part in self.parts)
+        return self.activations.high + self.cuda_graphs.high + self.non_torch.high + self.context.high
 
     @property
     def parts(self) -> tuple[Range, ...]:
