@@ -29,6 +29,7 @@ _OF_THE_SERVER = {name: name for name in (PROCESS_START, *LMCACHE)}  # without a
 FULL_NAMES = {prefix + name: name for prefix in PREFIXES for name in _BARE_NAMES} | _OF_THE_SERVER
 _WANTED = Wanted(FULL_NAMES, spare={prefix + ADAPTERS for prefix in PREFIXES})  # vLLM never forgets a set of them
 _OTHERS = frozenset({ADAPTERS, *_OF_THE_SERVER})
+_OLDEST_FIRST = [(name, field) for field, names in NAMES.items() for name in reversed(names)]
 _UNKNOWN = frozenset({"", "None", "0"})
 MAX_REPLICAS = 512
 _MAX_NAME = 128
@@ -81,9 +82,10 @@ def parse_page(text: str, *, source: str) -> Page:
     if len(replicas) > MAX_REPLICAS:
         raise Unreadable("too_large", f"{source} names {len(replicas)} replicas; expected at most {MAX_REPLICAS}")
     most = _most(by_name, {id(labels): replica(labels) for labels in served})
-    values: dict[Field, Values] = {
-        field: next((most[name] for name in names if name in most), {}) for field, names in NAMES.items()
-    }
+    values: dict[Field, Values] = {field: {} for field in NAMES}
+    for name, field in _OLDEST_FIRST:
+        if name in most:
+            values[field] = most[name]
     cache_config, disputed = _agreed(by_name.get(CACHE_CONFIG, ()), replica)
     native, _ = _agreed(by_name.get(OFFLOAD_CONFIG, ()), replica)
     simple, _ = _agreed(by_name.get(SIMPLE_OFFLOAD_CONFIG, ()), replica)
@@ -168,20 +170,24 @@ def _agreed(samples: Sequence[Sample], replica: Callable[[Labels], str]) -> tupl
     disputed: set[str] = set()
     for sample in samples:
         key = replica(sample.labels)
-        if key not in agreed:
-            agreed[key] = dict(sample.labels)
-            continue
-        labels = agreed[key]
-        for name, value in sample.labels.items():
-            known = labels.setdefault(name, value)
-            if known in _UNKNOWN:
-                labels[name] = value
-            elif value not in (known, *_UNKNOWN) and name != "pid":
-                disputed.add(name)
-    without = {
-        key: {name: value for name, value in labels.items() if name not in disputed} for key, labels in agreed.items()
-    }
-    return without, frozenset(disputed)
+        labels = agreed.setdefault(key, sample.labels)
+        if labels is not sample.labels:
+            agreed[key] = _joined(labels, sample.labels, disputed)
+    if disputed:
+        for key, labels in agreed.items():
+            agreed[key] = {name: value for name, value in labels.items() if name not in disputed}
+    return agreed, frozenset(disputed)
+
+
+def _joined(known: Labels, more: Labels, disputed: set[str]) -> Labels:
+    """What one of them knows; names that they disagree about are added to ``disputed``."""
+    joined = {**more, **known}
+    for name, value in more.items():
+        if joined[name] in _UNKNOWN:
+            joined[name] = value
+        elif value not in (joined[name], *_UNKNOWN) and name != "pid":
+            disputed.add(name)
+    return joined
 
 
 def _is_awake(sample: Sample) -> bool:
