@@ -4,7 +4,7 @@
 import { h, svg } from "./dom.js";
 import { lines } from "./evidence.js";
 import { count, difference, duration, percent, rate } from "./format.js";
-import { areas, HEIGHT, picture, pointAt, round, spanOf, thinned, unbroken, WIDTH, xOf } from "./plot.js";
+import { HEIGHT, picture, pointAt, round, spanOf, thinned, unbroken, WIDTH, xOf } from "./plot.js";
 
 const TOP = 6; // room above the capacity
 const MINUTE = 60;
@@ -36,7 +36,7 @@ export function chart(server, pool, { history, pace }) {
       svg("line", { class: "capacity", x1: 0, x2: WIDTH, y1: TOP, y2: TOP }),
       left && cone(left, { x: (seconds) => x(end + seconds), y, last, top, future }),
       left && svg("line", { class: "now", x1: x(end), x2: x(end), y1: 0, y2: HEIGHT }),
-      svg("path", { class: "area", d: areas(runs) }),
+      svg("path", { class: "area", d: runs.map(area).join("") }),
       svg("path", { class: "line", d: runs.map((run) => `M${run.join("L")}h0`).join("") }),
     ]));
 }
@@ -77,6 +77,12 @@ function cone({ likely, early }, { x, y, last, top, future }) {
       d: `M${from}L${to(early)}${corner}L${to(likely)}Z` }),
     svg("path", { class: "likely", d: `M${from}L${to(likely)}` }),
   ];
+}
+
+function area(run) {
+  const [left] = run[0].split(" ");
+  const [right] = run.at(-1).split(" ");
+  return `M${left} ${HEIGHT}L${run.join("L")}L${right} ${HEIGHT}Z`;
 }
 
 /** What the chart shows, in words. */

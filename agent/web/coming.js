@@ -23,17 +23,39 @@ const CHANCES = {
 
 /** The list of these servers and devices; `links` leads from a server to its view. */
 export function coming(servers, devices, { links }) {
-  const found = [
-    ...servers.map((server) => ({ ...server, is: server.name, left: poolSoonest(server),
-      name: links ? serverLink(server.name) : server.name })),
-    ...devices.map((device) => ({ ...device, is: device.uuid, left: deviceSoonest(device), name: gpuName(device.gpu) })),
-  ].filter(isRisky);
-  found.sort((a, b) => LEVELS.indexOf(b.risk.level) - LEVELS.indexOf(a.risk.level));
+  const found = risky(servers, devices);
   return h("section", { class: "card", id: "coming", "aria-label": "About to go wrong" },
     h("h2", {}, "About to go wrong", found.length > 0 && h("span", { class: "sub" },
       `${share(servers, "server")}, ${share(devices, "GPU")}`)),
-    found.length ? h("ul", { class: "coming" }, found.map(entry))
-      : h("p", { class: "note" }, "Nothing: no server and no GPU has a risk that is known."));
+    found.length ? h("ul", { class: "coming" }, found.map((one) => entry(one, links)))
+      : h("p", { class: "note" }, well(servers, devices)));
+}
+
+/** What has a level of risk above ok, the gravest first. */
+export function risky(servers, devices) {
+  const found = [
+    ...servers.map((server) => ({ ...server, is: server.name, called: server.name, left: poolSoonest(server) })),
+    ...devices.map((device) => ({ ...device, is: device.uuid, called: gpuName(device.gpu), left: deviceSoonest(device) })),
+  ].filter(isRisky);
+  return found.sort((a, b) => LEVELS.indexOf(b.risk.level) - LEVELS.indexOf(a.risk.level));
+}
+
+/** That nothing is about to go wrong, with what is nearest to it. */
+function well(servers, devices) {
+  const least = lowest(devices);
+  const pools = servers.flatMap((server) => server.pools.map((pool) => ({ name: server.name, ratio: pool.used_ratio })));
+  const [fullest] = pools.filter(({ ratio }) => ratio !== null).sort((a, b) => b.ratio - a.ratio);
+  const near = [
+    least && `the lowest headroom is ${percent(least.headroom_ratio)} on ${gpuName(least.gpu)}`,
+    fullest && `the fullest KV pool is at ${percent(fullest.ratio)}, of ${fullest.name}`,
+  ].filter((text) => text);
+  return `Nothing: no server and no GPU has a risk that is known${near.length ? `; ${near.join(", ")}` : ""}.`;
+}
+
+/** The device with the least headroom that is known. */
+export function lowest(devices) {
+  const known = devices.filter((device) => device.headroom_ratio !== null);
+  return known.sort((a, b) => a.headroom_ratio - b.headroom_ratio)[0];
 }
 
 function isRisky({ risk }) {
@@ -45,10 +67,10 @@ function share(all, noun) {
   return `${risky || "no"} of ${plural(all.length, noun)}`;
 }
 
-function entry(one) {
+function entry(one, links) {
   const { reason } = one.risk;
   return h("li", { "data-key": one.is, "data-coming": one.is },
-    h("b", {}, one.name), " ", riskTags(one),
+    h("b", {}, links && one.pools ? serverLink(one.name) : one.called), " ", riskTags(one),
     one.left !== null && h("span", { class: "left" }, one.left > 0 ? `full in ${duration(one.left)}` : "full"),
     h("small", {}, because(one.risk)),
     PAGES[reason] && h("a", { class: "runbook", href: `${RUNBOOKS}/${PAGES[reason]}.md`, rel: "noreferrer" }, "what to do"));
@@ -60,7 +82,8 @@ function because({ level, numbers, held_seconds: held, numbers_age_seconds: age 
   const figures = said.join(", ");
   if (held === null) return figures;
   const last = `held: last ${level.replace("_", " ")} ${duration(held)} ago`;
-  return figures ? `${last}; ${age > 0 ? `${duration(age)} ago` : "now"} ${figures}` : last;
+  if (!figures) return last;
+  return age > held - 1 ? `${last}, with ${figures}` : `${last}; ${age > 0 ? `${duration(age)} ago` : "now"} ${figures}`;
 }
 
 /** A number by the unit at the end of its name. */

@@ -10,6 +10,7 @@ import { troubles } from "./health.js";
 import { gathered, prose } from "./notes.js";
 import { risky } from "./outlook.js";
 import { gravest } from "./server.js";
+import { stack } from "./stack.js";
 
 /** The list of all devices. */
 export function overview(devices, view) {
@@ -23,6 +24,8 @@ export function overview(devices, view) {
       h("span", { class: "ends" }, most > 0 && [h("span", {}, "0"), h("span", {}, `${gib(most)} GiB`)]),
       h("span", { class: "head" }, "headroom"), h("span", {}, "servers")),
     h("div", { class: "list" }, devices.map((device, i) => row(device, devices[i - 1], most, view))),
+    fold("stacks", "memory over time, all of them", () => h("div", { class: "stacks" },
+      devices.map((device) => stack(device, view, "all")))),
     gathered(devices.map((device) => [gpuName(device.gpu), device.notes]), "GPUs"));
 }
 

@@ -2,6 +2,7 @@
 
 import { h } from "./dom.js";
 import { clock, duration } from "./format.js";
+import { onKey } from "./keys.js";
 
 const KEY = "p";
 
@@ -22,7 +23,5 @@ export function pausedNote(shown, now) {
 /** `toggle` pauses, or goes on. */
 export function onPause(toggle) {
   document.addEventListener("click", ({ target }) => target.closest("[data-pause]") && toggle());
-  document.addEventListener("keydown", ({ key, ctrlKey, metaKey, altKey, repeat }) => {
-    if (key.toLowerCase() === KEY && !ctrlKey && !metaKey && !altKey && !repeat) toggle();
-  });
+  onKey((key) => key.toLowerCase() === KEY && toggle());
 }

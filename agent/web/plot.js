@@ -86,15 +86,6 @@ export function unbroken(points, gap) {
   return runs;
 }
 
-/** The path of the area under runs of corners, "x y" each. */
-export function areas(runs) {
-  return runs.map((run) => {
-    const [left] = run[0].split(" ");
-    const [right] = run.at(-1).split(" ");
-    return `M${left} ${HEIGHT}L${run.join("L")}L${right} ${HEIGHT}Z`;
-  }).join("");
-}
-
 export function round(number) {
   return Math.round(number * 100) / 100;
 }

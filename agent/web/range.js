@@ -1,6 +1,7 @@
 // How far back the charts go: a choice of minutes, where a recorder keeps them, or a recording holds them.
 
 import { h } from "./dom.js";
+import { onKey } from "./keys.js";
 import { get } from "./live.js";
 
 const RECENT = "api/v1/history"; // the last ten minutes, each second
@@ -40,8 +41,8 @@ export function onRange(reload) {
     const button = target.closest("[data-range]");
     if (button) choose(Number(button.dataset.range) || null);
   });
-  document.addEventListener("keydown", ({ key, ctrlKey, metaKey, altKey }) => {
-    if (!(key in KEYS) || ctrlKey || metaKey || altKey || !document.querySelector("[data-range]")) return;
+  onKey((key) => {
+    if (!(key in KEYS) || !document.querySelector("[data-range]")) return;
     choose(CHOICES[Math.min(Math.max(CHOICES.indexOf(chosen) + KEYS[key], 0), CHOICES.length - 1)]);
   });
 }

@@ -28,10 +28,11 @@ function known(server, view) {
   const devices = view.devices.filter((device) => names.has(device.uuid)
     || device.components.some((part) => part.server === server.name));
   return [
-    h("section", { class: "card", "data-server-card": server.name, "data-stale": stale(server) },
-      h("h2", { tabindex: -1 }, server.name, tag(server), riskTags(server)), serverBody(server, view)),
+    h("h2", { tabindex: -1 }, server.name, tag(server), riskTags(server)),
+    coming([server], devices, { links: false }),
+    h("section", { class: "card", "aria-label": "What runs", "data-server-card": server.name,
+      "data-stale": stale(server) }, serverBody(server, view)),
     h("div", { class: "column" },
-      coming([server], devices, { links: false }),
       server.pools.length > 0 && h("section", { class: "card", "aria-label": "KV pools" },
         h("h2", {}, server.pools.length > 1 ? `${server.pools.length} KV pools` : "KV pool",
           h("span", { class: "sub" }, "tokens by what holds them")),

@@ -5,26 +5,28 @@ import { inOrder, label } from "./components.js";
 import { h, svg } from "./dom.js";
 import { lines } from "./evidence.js";
 import { duration, gib, gpuName, signedGib, sum } from "./format.js";
-import { areas, HEIGHT, isPlotted, picture, pointAt, round, spanOf, unbroken, xOf } from "./plot.js";
+import { HEIGHT, isPlotted, picture, pointAt, round, spanOf, unbroken, xOf } from "./plot.js";
 
 const MINUTE = 60;
+const BRIEF = "all "; // of all devices side by side components are told of a time only
 const LEAST = 2 ** 30 / 200; // what is printed as 0.00 is left out
-const drawn = new Map(); // by UUID: a look comes only now and then, and the picture of it is kept
+const drawn = new Map(); // by name: a look comes only now and then, and the picture of it is kept
 
-/** The chart of one device; nothing of one that was never read. */
-export function stack(device, { history }) {
+/** The chart of one device; nothing of one that was never read. `place`: where on the page, when it is on it twice. */
+export function stack(device, { history }, place = "card") {
   const looks = history.ofDevice(device.uuid);
   if (!looks || !device.total_bytes || !looks.points.length) return null;
   const stamp = JSON.stringify([looks.points[0][0], looks.points.at(-1)[0], looks.used[0], history.span, history.gap,
     device.total_bytes]);
-  const before = drawn.get(device.uuid);
-  if (before?.stamp === stamp && isPlotted(`device ${device.uuid}`)) return before.figure;
-  const figure = stacked(device, looks, history);
-  drawn.set(device.uuid, { stamp, figure });
+  const name = `${place} ${device.uuid}`;
+  const before = drawn.get(name);
+  if (before?.stamp === stamp && isPlotted(name)) return before.figure;
+  const figure = stacked(name, device, looks, history);
+  drawn.set(name, { stamp, figure });
   return figure;
 }
 
-function stacked({ uuid, gpu, total_bytes: total }, { components, points: all, used }, { span: chosen, gap }) {
+function stacked(name, { gpu, total_bytes: total }, { components, points: all, used }, { span: chosen, gap }) {
   const first = all[0][0];
   const older = chosen ? used.filter(([time]) => time < first) : [];
   const end = all.at(-1)[0];
@@ -33,26 +35,37 @@ function stacked({ uuid, gpu, total_bytes: total }, { components, points: all, u
   const names = inOrder(components.filter((name) => name !== "free"));
   const places = names.map((name) => components.indexOf(name));
   const plot = { start: end - span, end, future: 0, pace: 1, label: `Memory of ${gpuName(gpu)} at a time`,
-    read: (time) => reading(time, { all, older, total, names, places, gap, end }) };
+    read: (time) => reading(time, { brief: name.startsWith(BRIEF), all, points, older, total, names, places, gap, end }) };
   const x = xOf(plot);
-  const under = (runs) => areas(runs.map((run) => run.map(([time, bytes]) => `${x(time)} ${
-    round(HEIGHT - (HEIGHT * bytes) / total)}`)));
+  const under = (runs) => runs.map((run) => steps(run, x, (bytes) => round(HEIGHT - (HEIGHT * bytes) / total))).join("");
   const upTo = (last) => under(unbroken(points.map(([time, sizes]) => [time,
     sizes && sum(places.slice(0, last + 1).map((place) => sizes[place] ?? 0))]), gap));
   const layers = names.map((name, last) => svg("path", { "data-component": name, d: upTo(last) })).reverse();
   const known = points.filter(([, sizes]) => sizes).map(([, sizes]) => sum(places.map((place) => sizes[place] ?? 0)));
-  return h("figure", { class: "stack", "data-stack": gpu, "data-key": `stack ${uuid}`, "data-span": span,
+  return h("figure", { class: "stack", "data-stack": gpu, "data-key": `stack ${name}`, "data-span": span,
     "data-points": points.length, "data-older": older.length },
-  h("figcaption", {}, `of ${gib(total)} GiB`),
-  picture(`device ${uuid}`, plot, lines(
+  h("figcaption", {}, h("b", {}, gpuName(gpu)), ` of ${gib(total)} GiB`),
+  picture(name, plot, lines(
     `Memory in use over ${duration(span)}: now ${gib(known.at(-1) ?? null)} of ${gib(total)} GiB.`,
     known.length > 0 && `At most ${gib(Math.max(...known))}, at least ${gib(Math.min(...known))} GiB.`),
   [svg("path", { class: "older", d: under(unbroken([...older.filter(([time]) => time >= end - span), all[0][1] && known.length
     ? [first, total - (all[0][1][components.indexOf("free")] ?? 0)] : [first, null]], gap)) }), layers]));
 }
 
+/** The area under what holds from each look to the next. */
+function steps(run, x, y) {
+  let path = `M${x(run[0][0])} ${HEIGHT}`;
+  let before = null;
+  for (const [time, bytes] of run) {
+    const at = y(bytes);
+    if (at !== before) path += `${before === null ? "" : `H${x(time)}`}V${at}`;
+    before = at;
+  }
+  return `${path}H${x(run.at(-1)[0])}V${HEIGHT}Z`;
+}
+
 /** What a device held at a time, by component where that is known; now without one. */
-function reading(time, { all, older, total, names, places, gap, end }) {
+function reading(time, { brief, all, points, older, total, names, places, gap, end }) {
   const at = time ?? end;
   const usedOf = (sizes) => sum(places.map((place) => sizes[place] ?? 0));
   const found = pointAt(all, at, gap);
@@ -63,10 +76,21 @@ function reading(time, { all, older, total, names, places, gap, end }) {
   }
   const used = usedOf(found[1]);
   const before = pointAt(all, found[0] - MINUTE, gap);
+  const change = time === null ? changed(points, names, places) : before
+    && `, ${signedGib(used - usedOf(before[1]))} over the minute before`;
   return { time: time === null ? null : found[0], items: [
-    { text: `${gib(used)} GiB used, ${gib(total - used)} free${
-      before ? `, ${signedGib(used - usedOf(before[1]))} over the minute before` : ""}` },
-    ...names.map((name, i) => [name, found[1][places[i]]]).filter(([, bytes]) => bytes >= LEAST)
+    { text: `${gib(used)} GiB used, ${gib(total - used)} free${change ?? ""}` },
+    ...brief && time === null ? [] : names.map((name, i) => [name, found[1][places[i]]]).filter(([, bytes]) => bytes >= LEAST)
       .map(([name, bytes]) => ({ component: name, text: `${label(name)} ${gib(bytes)}` })),
   ] };
+}
+
+/** Which component has changed most since the first look that is shown. */
+function changed(points, names, places) {
+  const known = points.filter(([, sizes]) => sizes);
+  const [from, to] = [known[0], known.at(-1)];
+  const moves = names.map((name, i) => [name, (to[1][places[i]] ?? 0) - (from[1][places[i]] ?? 0)])
+    .sort((a, b) => Math.abs(b[1]) - Math.abs(a[1]));
+  if (!moves.length || Math.abs(moves[0][1]) < LEAST) return null;
+  return `; most changed in ${duration(to[0] - from[0])}: ${label(moves[0][0])} ${signedGib(moves[0][1])} GiB`;
 }

@@ -1,7 +1,7 @@
 // The whole page of one snapshot. A few GPUs or servers are cards; many are lists whose rows open to the same cards.
 
 import { collectors } from "./collectors.js";
-import { coming } from "./coming.js";
+import { coming, lowest, risky } from "./coming.js";
 import { deviceCard } from "./device.js";
 import { h } from "./dom.js";
 import { gpuName, percent, moment } from "./format.js";
@@ -13,6 +13,7 @@ import { serverView } from "./serverview.js";
 
 const DEVICE_CARDS = 2; // more than so many become a list
 const SERVER_CARDS = 3;
+const GRAVE = ["at_risk", "critical"];
 
 const NO_GPU = "The agent shows no GPU. Check that nvidia-smi works on this host; in a container, that the GPUs were "
   + "passed in. A GPU that appears is picked up without a restart.";
@@ -30,9 +31,8 @@ export function main(fresh, history) {
   };
   const name = wanted();
   if (name !== null) return h("main", { id: "node" }, serverView(name, view));
-  const risky = [...fresh.servers, ...fresh.devices].some(({ risk }) => risk && risk.level !== "ok");
   return h("main", { id: "node" },
-    risky && coming(fresh.servers, fresh.devices, { links: true }),
+    fresh.servers.length + fresh.devices.length > 0 && coming(fresh.servers, fresh.devices, { links: true }),
     h("div", { class: "columns", "data-key": "overview" },
       h("div", { class: "column", id: "devices", role: "region", "aria-label": "GPUs" }, devices(fresh, view)),
       h("div", { class: "column", id: "servers", role: "region", "aria-label": "Servers" }, servers(fresh, view))),
@@ -87,15 +87,13 @@ export function status(fresh) {
       ? `${failing} of ${fresh.collectors.length} collectors failing` : "all collectors ok"));
 }
 
-/** The title of the window. */
-export function title({ devices: all }) {
+/** The title of the window: what is gravest, else how much headroom there is. */
+export function title({ servers: serving, devices: all }) {
+  const [first] = risky(serving, all);
   const least = lowest(all);
-  return `${least ? `${percent(least.headroom_ratio)} headroom · ` : ""}vramscope ${location.host}`;
-}
-
-function lowest(all) {
-  const known = all.filter((device) => device.headroom_ratio !== null);
-  return known.sort((a, b) => a.headroom_ratio - b.headroom_ratio)[0];
+  const said = GRAVE.includes(first?.risk.level) ? `${first.risk.level.replace("_", " ")}: ${first.called}`
+    : least && `${percent(least.headroom_ratio)} headroom`;
+  return `${said ? `${said} · ` : ""}vramscope ${location.host}`;
 }
 
 function tally(words) {

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
-from agent.memory.risk import Risk
+from agent.memory.risk import OK, Risk
 from agent.snapshot import Recording, Snapshot
 from tests.agent.web import sample, states
 from tests.agent.web.site import Open, Site
@@ -43,7 +43,7 @@ def test_a_level_that_is_held_says_since_when_and_how_old_its_numbers_are(show: 
     new = show(Site(lambda tick: with_risk(tick, fresh)))
 
     assert "critical, held: little headroom" in coming(old)
-    assert "held: last critical 3 min ago; 3 min ago headroom 2.0 %" in coming(old)
+    assert "held: last critical 3 min ago, with headroom 2.0 %" in coming(old)
     assert "held: last critical 40 s ago; now used 14.0 %" in coming(new)
 
 
@@ -72,6 +72,26 @@ def test_how_many_are_at_risk_is_said_of_what(show: Open) -> None:
     page = show(Site(lambda tick: with_risk(tick, Risk(level="watch", reason="fragmentation"))))
 
     assert page.evaluate("document.querySelector('#coming .sub').innerText") == "1 of 3 servers, no of 2 GPUs"
+
+
+def test_where_all_is_well_the_page_says_what_is_nearest_to_trouble(show: Open) -> None:
+    """On top, as trouble would be; the title of the window has the headroom."""
+    page = show(Site(lambda tick: with_risk(tick, replace(OK))))
+
+    text = page.evaluate("document.querySelector('#coming .note').innerText").replace("\u202f", " ")
+
+    assert text == (
+        "Nothing: no server and no GPU has a risk that is known; the lowest headroom is 6.0 % on GPU 1, "
+        f"the fullest KV pool is at 66.7 %, of {sample.HOSTILE}."
+    )
+    assert page.evaluate("document.title").startswith("6.0\u202f% headroom")
+
+
+def test_the_title_names_what_is_gravest(show: Open) -> None:
+    """So that a tab among many tells it."""
+    page = show(Site(lambda tick: with_risk(tick, Risk(level="at_risk", reason="pool_exhaustion"))))
+
+    assert page.evaluate("document.title").startswith("at risk: chat · vramscope")
 
 
 def test_a_forecast_beside_unknown_growth_says_what_it_is_from(show: Open) -> None:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.agent.web import sample
+from tests.agent.web import sample, states
 from tests.agent.web.person import press
 from tests.agent.web.sample import CAPACITY, MIB, used_at
 from tests.agent.web.site import Open, Site
@@ -139,6 +139,32 @@ def test_components_lie_on_each_other_in_proportion(page: Page) -> None:
     whole = 617 + 70_903 + CAPACITY * sample.TOKEN_BYTES // MIB
     assert heights["kv_available"] == pytest.approx(100 * whole / total, abs=0.1)
     assert "free" not in heights
+
+
+def test_all_devices_are_seen_side_by_side(show: Open) -> None:
+    """Behind a fold under the list; each chart says which component moved most."""
+    page = show(Site(states.many))
+    page.evaluate("document.querySelector('[data-key=stacks] > summary').click()")
+    charts = "document.querySelectorAll('.stacks [data-stack]')"
+
+    assert page.wait_until(f"{charts}.length") == 15  # one of sixteen is lost
+    page.wait_until(f"{charts}[0].dataset.points > 1")
+    text = page.evaluate(f"{charts}[0].querySelector('.readout').innerText")
+    assert re.match(r"[\d.]+ GiB used, [\d.]+ free", text)
+    assert page.problems() == []
+
+
+def test_keys_can_be_switched_off(show: Open) -> None:
+    """For those whose speech or hand presses them unmeant; the button still pauses."""
+    page = show(Site())
+    page.evaluate("document.getElementById('keys').click()")
+
+    press(page, "p")
+    by_key = page.evaluate(f"{PAUSED}.hidden")
+    page.evaluate("document.querySelector('#pause button').click()")
+
+    assert by_key
+    assert not page.evaluate(f"{PAUSED}.hidden")
 
 
 def test_a_page_that_is_paused_stands_still_and_says_so(show: Open) -> None:
