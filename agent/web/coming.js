@@ -43,11 +43,16 @@ export function risky(servers, devices) {
 /** That nothing is about to go wrong, with what is nearest to it. */
 function well(servers, devices) {
   const least = lowest(devices);
-  const pools = servers.flatMap((server) => server.pools.map((pool) => ({ name: server.name, ratio: pool.used_ratio })));
+  const pools = servers.flatMap((server) => server.pools.map(({ used_ratio: ratio, forecast }) => ({
+    name: server.name, ratio, left: poolSoonest({ pools: [{ forecast }] }), chance: forecast?.probability_5min ?? null,
+  })));
   const [fullest] = pools.filter(({ ratio }) => ratio !== null).sort((a, b) => b.ratio - a.ratio);
+  const [first] = pools.filter(({ left }) => left !== null).sort((a, b) => a.left - b.left);
   const near = [
     least && `the lowest headroom is ${percent(least.headroom_ratio)} on ${gpuName(least.gpu)}`,
     fullest && `the fullest KV pool is at ${percent(fullest.ratio)}, of ${fullest.name}`,
+    first && `at its present course the KV pool of ${first.name} is full in ${duration(first.left)}${
+      first.chance === null ? "" : `, with a chance of ${percent(first.chance)} within 5 min`}`,
   ].filter((text) => text);
   return `Nothing: no server and no GPU has a risk that is known${near.length ? `; ${near.join(", ")}` : ""}.`;
 }

@@ -71,7 +71,7 @@ export function poolLeft({ forecast, growth_tokens_per_second: growth }) {
     chains?.few && `${count(chains.few)} of them hold ${percent(chains.few_ratio)} of the pool's use.`,
     forecast.queue_at_limit && "Requests wait for the limit of running ones, not for room.");
   const shown = forecast.exhausted ? "full" : `full in ${duration(likely)}`;
-  return h("span", { class: "left", "data-left": likely }, why(shown, { kind: "computed", text }),
+  return h("span", { class: "left", "data-left": likely, "data-level": forecast.level }, why(shown, { kind: "computed", text }),
     !forecast.exhausted && !(growth > 0) && h("small", {}, ` ${source(forecast)}`));
 }
 

@@ -12,6 +12,8 @@ import { risky } from "./outlook.js";
 import { gravest } from "./server.js";
 import { stack } from "./stack.js";
 
+const FEW = 2; // so many have their charts without being asked
+
 /** The list of all devices. */
 export function overview(devices, view) {
   const most = Math.max(...devices.map((device) => device.total_bytes ?? 0));
@@ -24,9 +26,13 @@ export function overview(devices, view) {
       h("span", { class: "ends" }, most > 0 && [h("span", {}, "0"), h("span", {}, `${gib(most)} GiB`)]),
       h("span", { class: "head" }, "headroom"), h("span", {}, "servers")),
     h("div", { class: "list" }, devices.map((device, i) => row(device, devices[i - 1], most, view))),
-    fold("stacks", "memory over time, all of them", () => h("div", { class: "stacks" },
-      devices.map((device) => stack(device, view, "all")))),
+    devices.length > FEW ? fold("stacks", "memory over time, all of them", () => stacks(devices, view))
+      : stacks(devices, view),
     gathered(devices.map((device) => [gpuName(device.gpu), device.notes]), "GPUs"));
+}
+
+function stacks(devices, view) {
+  return h("div", { class: "stacks" }, devices.map((device) => stack(device, view, "all")));
 }
 
 function row(device, previous, most, view) {

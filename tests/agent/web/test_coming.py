@@ -82,7 +82,8 @@ def test_where_all_is_well_the_page_says_what_is_nearest_to_trouble(show: Open) 
 
     assert text == (
         "Nothing: no server and no GPU has a risk that is known; the lowest headroom is 6.0 % on GPU 1, "
-        f"the fullest KV pool is at 66.7 %, of {sample.HOSTILE}."
+        f"the fullest KV pool is at 66.7 %, of {sample.HOSTILE}, at its present course the KV pool of chat is full in "
+        "7 min, with a chance of 52.0 % within 5 min."
     )
     assert page.evaluate("document.title").startswith("6.0\u202f% headroom")
 
