@@ -9,6 +9,7 @@ const STEPS = 60; // from one end to the other by arrow keys
 
 let chosen = null; // the time, null while there is none
 let waiting = false;
+const painted = new WeakMap(); // what each slider shows
 
 /** Show the time that is chosen on every chart that is drawn; called after the page was drawn, too. */
 export function paintCursor() {
@@ -19,6 +20,9 @@ export function paintCursor() {
 function paint(slider, plot) {
   const { start, end, read } = plot;
   const time = chosen === null ? null : Math.min(Math.max(chosen, start), end);
+  const before = painted.get(slider);
+  if (before?.plot === plot && before.time === time) return;
+  painted.set(slider, { plot, time });
   const { time: found = null, items } = read(time);
   const head = found === null ? "" : `${clock(found)}, ${duration(end - found)} before now`;
   const x = xOf(plot)(time);
