@@ -162,6 +162,9 @@ def test_replayed_it_is_as_it_was(bundle: tuple[Path, str], tmp_path: Path) -> N
         assert (snapshot["recording"]["file"], snapshot["recording"]["speed"]) == ("all.vramscope", 100.0)
         assert program.get("/-/ready").status_code == 200
         assert program.get("/api/v1/history").json()["pools"]
+        past = program.get("/api/v1/history?recorded").json()
+        assert all(one["points"] for one in past["pools"])
+        assert [len(one["used"]) > 0 for one in past["devices"]] == [True] * len(program.snapshot()["devices"])
         text = finished("snapshot", "--url", program.base).stdout
         assert re.match(r"recording all.vramscope at \S+ \S+ UTC, not this host now", text)
         with chromium(require("chromium"), tmp_path) as browser:

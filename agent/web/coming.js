@@ -4,6 +4,7 @@
 import { h } from "./dom.js";
 import { count, duration, gib, gpuName, percent, plural } from "./format.js";
 import { deviceSoonest, poolSoonest, riskTags } from "./outlook.js";
+import { nameOf } from "./pools.js";
 import { serverLink } from "./route.js";
 
 const LEVELS = ["watch", "at_risk", "critical"];
@@ -16,6 +17,7 @@ const PAGES = {
   hardware: "device-memory-errors", blind: "server-blind",
 };
 
+const MOST_GPUS = 4; // more are counted
 const SHOWN = { exhaustion_seconds: "as the time left" };
 const CHANCES = {
   probability_2min: "chance that it is full within 2 min", probability_5min: "within 5 min",
@@ -77,8 +79,18 @@ function entry(one, links) {
   return h("li", { "data-key": one.is, "data-coming": one.is },
     h("b", {}, links && one.pools ? serverLink(one.name) : one.called), " ", riskTags(one),
     one.left !== null && h("span", { class: "left" }, one.left > 0 ? `full in ${duration(one.left)}` : "full"),
-    h("small", {}, because(one.risk)),
+    h("small", {}, [place(one), because(one.risk)].filter((text) => text).join("; ")),
     PAGES[reason] && h("a", { class: "runbook", href: `${RUNBOOKS}/${PAGES[reason]}.md`, rel: "noreferrer" }, "what to do"));
+}
+
+/** Where a server is: its GPUs, and of several pools those that are as grave as it is. */
+function place(one) {
+  if (!one.pools) return "";
+  const gpus = [...new Set(one.ranks.map(({ gpu }) => gpu))];
+  const on = gpus.length > MOST_GPUS ? plural(gpus.length, "GPU") : gpus.map(gpuName).join(", ");
+  const pools = one.risk.reason === "pool_exhaustion" && one.pools.length > 1
+    ? one.pools.filter(({ forecast }) => forecast?.level === one.risk.level).map((pool) => nameOf(one, pool)) : [];
+  return `${pools.join(", ")}${on && ` on ${on}`}`.trim();
 }
 
 /** The numbers behind a risk; of one that is held, how long ago it was so last, and how old they are. */

@@ -67,6 +67,22 @@ def test_all_reasons_of_a_risk_are_named(show: Open) -> None:
     assert listed == on_card
 
 
+def test_a_server_at_risk_is_told_with_its_gpus_and_the_replica(show: Open) -> None:
+    """Of eight pools the one that runs full."""
+
+    def node(tick: int) -> Snapshot:
+        whole = states.many(tick)
+        servers = list(whole.servers)
+        filling = replace(sample.node(tick).servers[0].pools[0].forecast, level="critical")
+        pools = tuple(replace(pool, forecast=filling if pool.replica == "5" else None) for pool in servers[1].pools)
+        servers[1] = replace(servers[1], pools=pools, risk=Risk(level="critical", reason="pool_exhaustion"))
+        return replace(whole, servers=tuple(servers))
+
+    page = show(Site(node))
+
+    assert "replica 5 on GPU 2, GPU 3" in page.evaluate("document.querySelector('[data-coming=server-1]').innerText")
+
+
 def test_how_many_are_at_risk_is_said_of_what(show: Open) -> None:
     """Servers and GPUs are counted apart."""
     page = show(Site(lambda tick: with_risk(tick, Risk(level="watch", reason="fragmentation"))))

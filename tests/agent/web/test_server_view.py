@@ -89,7 +89,7 @@ def test_what_is_about_to_go_wrong_stands_on_top(show: Open) -> None:
 
     assert lines[0].startswith("GPU 1 critical: hardware")
     assert "row remap failure 1" in lines[0]
-    assert lines[1].startswith("chat at risk: a KV pool runs full full in 7\u202fmin used 50.0\u202f%")
+    assert lines[1].startswith("chat at risk: a KV pool runs full full in 7\u202fmin on GPU 0; used 50.0\u202f%")
     assert [link.rpartition("/")[2] for link in links] == ["device-memory-errors.md", "kv-pool-exhausting.md"]
     assert page.evaluate("document.getElementById('coming').getBoundingClientRect().top < 200")
 
