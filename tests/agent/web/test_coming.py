@@ -73,7 +73,9 @@ def test_a_server_at_risk_is_told_with_its_gpus_and_the_replica(show: Open) -> N
     def node(tick: int) -> Snapshot:
         whole = states.many(tick)
         servers = list(whole.servers)
-        filling = replace(sample.node(tick).servers[0].pools[0].forecast, level="critical")
+        filling = sample.node(tick).servers[0].pools[0].forecast
+        assert filling is not None
+        filling = replace(filling, level="critical")
         pools = tuple(replace(pool, forecast=filling if pool.replica == "5" else None) for pool in servers[1].pools)
         servers[1] = replace(servers[1], pools=pools, risk=Risk(level="critical", reason="pool_exhaustion"))
         return replace(whole, servers=tuple(servers))
