@@ -10,7 +10,7 @@ from rich.text import Text
 
 from agent.memory.levels import LEVELS
 from agent.memory.risk import Risk
-from agent.snapshot import Device, Pool, Server
+from agent.snapshot import Device, Pool, Server, Snapshot
 from agent.top import words
 from agent.top.changes import Key, of_generation, of_pool
 from agent.top.columns import Column, table
@@ -100,6 +100,16 @@ def servers(records: tuple[Server, ...], *, sort: Sort, drawn: Drawn) -> Table:
     ]
     old = [row.server.age_seconds is None or row.server.age_seconds > STALE_SECONDS for row in rows]
     return _finished(columns, [f"server {row.server.name}" for row in rows], drawn, old)
+
+
+def gravest(snapshot: Snapshot | None) -> str | None:
+    """The key of what has the highest level of risk; of several the first GPU, else the first server."""
+    if snapshot is None:
+        return None
+    keyed = [(f"gpu {one.uuid}", one.risk) for one in snapshot.devices]
+    keyed += [(f"server {one.name}", one.risk) for one in snapshot.servers]
+    key, _ = max(keyed, key=lambda one: LEVELS.index(one[1].level) if one[1] else 0, default=(None, None))
+    return key
 
 
 def _of(server: Server) -> list[Row]:

@@ -47,7 +47,7 @@ _WARNING = Style(color="red", bold=True)
 
 
 class Choice(Struct, frozen=True, kw_only=True):
-    """What a person has chosen. ``scroll`` is of the pages beside the tables."""
+    """What a person has chosen; while none is ``selected`` it is the gravest. ``scroll`` is of the pages beside."""
 
     sort: Sort = "risk"
     selected: str | None = None
@@ -71,7 +71,7 @@ def screen(shown: Shown, choice: Choice, *, width: int, height: int, colours: bo
     room = max(1, height - len(head) - len(foot))
     drawn = Drawn(width=max(1, width - 2), colours=colours, current=shown.problem is None, changes=shown.changes)
     keys, tables = _tables(shown.snapshot, choice.sort, drawn, room)
-    selected = choice.selected if choice.selected in keys else (keys[0] if keys else None)
+    selected = choice.selected if choice.selected in keys else rows.gravest(shown.snapshot)
     last = 0
     if choice.page == "help":
         body, last = _window(_help(width, colours=colours), choice.scroll, room)

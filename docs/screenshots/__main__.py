@@ -36,6 +36,7 @@ def main() -> int:
         folder = Path(name)
         with node.at_the_moment() as (demo, server):
             pictures = [*node.terminals(browser, demo, folder), *node.pages(browser, demo, server, folder)]
+            pictures += node.in_trouble(browser, demo, folder)
         (folder / "day").mkdir()
         with a_day(folder / "day", end=END) as prometheus:
             pictures += drawn(browser, prometheus, modules, folder)

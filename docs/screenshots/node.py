@@ -1,7 +1,9 @@
 """The node page and the terminal, of the demo at a moment at which its pool is foreseen to be full."""
 
 import io
-from collections.abc import Iterator
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
@@ -12,13 +14,19 @@ from rich.text import Text
 
 from tests.browser import Browser
 from tests.program import Program, finished, running
-from tests.tmux import terminal
+from tests.tmux import Terminal, terminal
 
 SPEED = "10"
 STORY_SECONDS = 180.0  # of waiting for the moment: the demo's whole story is 150 s at that speed
 USED = (0.6, 0.8)
-COLUMNS = 80
-ROWS = 24
+CHANGES_SECONDS = 3.0  # after which tokens of a second are known
+NARROW = (80, 24)
+COLOURS = {"COLORTERM": "truecolor"}
+SCREENS = (  # of a terminal: name, size, the keys that lead there from the one before, what is on it then
+    ("top", NARROW, (), "by risk"),
+    ("top-server", (100, 40), ("End", "Enter"), "esc back"),
+    ("top-help", (80, 40), ("h",), "Of the bars"),
+)
 WIDEST = 200  # of what is written; nothing is wrapped
 SHEET = 780  # CSS pixels: 80 columns and a margin
 PAGES = (
@@ -54,13 +62,32 @@ def pages(browser: Browser, demo: Program, server: str, folder: Path) -> Iterato
 def terminals(browser: Browser, demo: Program, folder: Path) -> Iterator[Path]:
     """Pictures of what ``vramscope snapshot`` and ``vramscope top`` write."""
     yield _written(browser, folder / "snapshot.png", finished("snapshot", "--url", demo.base).stdout)
-    colours = {"COLORTERM": "truecolor"}
-    with terminal(folder, "top", "--url", demo.base, width=COLUMNS, height=ROWS, environment=colours) as screen:
+    with _top(demo, folder, NARROW, COLOURS) as screen:
+        for name, size, keys, shown in SCREENS:
+            screen.resize(*size)
+            if keys:
+                screen.type(*keys)
+            screen.until(shown)
+            yield _written(browser, folder / f"{name}.png", screen.screen(styles=True))
+
+
+def in_trouble(browser: Browser, demo: Program, folder: Path) -> Iterator[Path]:
+    """Pictures of ``vramscope top`` once a level is critical: wide, and without colours."""
+    demo.until(lambda: "critical" in str(demo.snapshot()["servers"][0]["risk"]), seconds=STORY_SECONDS)
+    for name, size, environment in (("top-risk", (120, 40), COLOURS), ("top-plain", (60, 20), {"NO_COLOR": "1"})):
+        with _top(demo, folder, size, environment) as screen:
+            yield _written(browser, folder / f"{name}.png", screen.screen(styles=True))
+
+
+@contextmanager
+def _top(demo: Program, folder: Path, size: tuple[int, int], environment: Mapping[str, str]) -> Iterator[Terminal]:
+    width, height = size
+    arguments = ("top", "--url", demo.base)
+    own = Path(tempfile.mkdtemp(dir=folder))  # a server of tmux for each
+    with terminal(own, *arguments, width=width, height=height, environment=environment) as screen:
         screen.until("SERVER", "reasoner")
-        yield _written(browser, folder / "top.png", screen.screen(styles=True))
-        screen.type("End", "Enter")
-        screen.until("esc back")
-        yield _written(browser, folder / "top-server.png", screen.screen(styles=True))
+        time.sleep(CHANGES_SECONDS)
+        yield screen
 
 
 def _filling(demo: Program) -> str | None:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from rich.cells import cell_len
 
 import agent
+from agent.memory.risk import OK, Risk
 from agent.snapshot import Server, Snapshot
 from agent.top.parts import LOOKS, bar, ordered
 from agent.top.screen import Choice, Page, screen
@@ -115,6 +116,18 @@ def test_the_selection_is_marked_and_in_sight() -> None:
         ]
         assert len([line for line in marked if line.startswith(">")]) >= 1, key
     assert drawn(eight(), Choice(selected="server gone")).selected == "gpu GPU-1"
+
+
+def test_until_somebody_selects_the_gravest_is_selected() -> None:
+    """A GPU before a server of the same level; what a person has chosen stays."""
+    node = eight()
+    worst = replace(node.servers[5], risk=Risk(level="critical", reason="pool_exhaustion", numbers={}))
+    calm = tuple(replace(one, risk=OK) for one in node.devices)
+
+    assert drawn(node).selected == "gpu GPU-1"
+    assert drawn(replace(node, devices=calm, servers=(*node.servers[:1], worst))).selected == "server chat-5"
+    assert drawn(node, Choice(selected="server chat-0")).selected == "server chat-0"
+    assert drawn(Snapshot(time=0.0, version="0")).selected is None
 
 
 def test_a_server_has_a_row_for_each_further_pool() -> None:
