@@ -24,6 +24,8 @@ _UNITS: dict[str, Callable[[float], str]] = {
     "bytes": lambda value: size_text(round(value)),
     "ratio": lambda value: f"{value:.1%}",
     "seconds": duration_text,
+    "2min": lambda value: f"{value:.0%} within 2 min",
+    "5min": lambda value: f"{value:.0%} within 5 min",
 }
 
 
@@ -169,7 +171,7 @@ def _server(server: Server) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column("pool")
     for name in ("used", "of tokens", "ratio", "growth/s", "pool", "per token"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", overflow="fold")
     for pool in server.pools:
         ratio = "" if pool.used_ratio is None else f"{pool.used_ratio:.1%}"
         growth = "" if pool.growth_tokens_per_second is None else f"{pool.growth_tokens_per_second:+.1f}"

@@ -25,7 +25,7 @@ from tests.agent.web.serve import FakeLatest, serving_on_loopback
 from tests.program import running
 from tests.tmux import terminal
 
-COLOURS = re.compile(r"\x1b\[[\d;]*\b(3[0-7]|4[0-7]|38|48|9[0-7]|10[0-7])\b[\d;]*m")
+COLOURS = re.compile(r"\x1b\[(?:[\d;]*;)?(3[0-7]|4[0-7]|38|48|9[0-7]|10[0-7])(?:;[\d;]*)?m")
 
 
 class Agent(FakeLatest):
@@ -210,7 +210,10 @@ def test_an_agent_that_answers_no_more_is_never_shown_as_current(tmp_path: Path)
         agent.healthy = "the last tick is 12 s old"
         gone = screen.until("NOT CURRENT", " s old", "answered 503")
         assert "chat-7" in gone
-        rows = [line for line in screen.screen(styles=True).splitlines() if "chat-" in line or "WWW" in line]
+        lines = screen.screen(styles=True).splitlines()
+        (warning,) = [line for line in lines if "NOT CURRENT" in line]
+        assert "31" in COLOURS.findall(warning)
+        rows = [line for line in lines if "chat-" in line or "WWW" in line]
         assert rows
         assert all(set(COLOURS.findall(line)) <= {"90"} for line in rows)
 
@@ -243,7 +246,9 @@ def test_without_colours_letters_tell_parts_apart(base: str, tmp_path: Path, env
     """Where colours are not wanted, or are too few: not one sequence that sets one, and bars of letters."""
     with terminal(tmp_path, "top", "--url", base, environment=environment) as screen:
         text = screen.until("chat-7", "critical pool fills")
-        assert not COLOURS.search(screen.screen(styles=True))
+        styled = screen.screen(styles=True)
+        assert not COLOURS.search(styled)
+        assert re.search(r"\x1b\[[\d;]*7m *by risk", styled)
 
     assert re.search(r"WWWWW+K+-+[A-Z]*\.{3}", text)
 

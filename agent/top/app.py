@@ -10,6 +10,7 @@ from typing import ClassVar, TextIO
 
 from msgspec.structs import replace
 from rich.segment import Segment
+from rich.text import Text
 from textual import events
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
@@ -43,13 +44,18 @@ class Canvas(Widget):
     def show(self, drawn: Screen) -> None:
         """Take the lines of a screen."""
         before = self._lines
-        self._lines = tuple(list(line.render(self.app.console, end="")) for line in drawn.lines)
+        self._lines = tuple(map(self._segments, drawn.lines))
         if len(before) != len(self._lines):
             self.refresh()
             return
         changed = [y for y, line in enumerate(self._lines) if line != before[y]]
         if changed:
             self.refresh(*(Region(0, y, self.size.width, 1) for y in changed))
+
+    def _segments(self, line: Text) -> list[Segment]:
+        """With the style of the whole line, which ``Text.render`` leaves to others."""
+        console = self.app.console
+        return list(Segment.apply_style(line.render(console, end=""), console.get_style(line.style)))
 
     def render_line(self, y: int) -> Strip:
         """One line, as wide as the canvas."""

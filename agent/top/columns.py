@@ -34,12 +34,26 @@ class Column(Struct, frozen=True, kw_only=True):
 def table(columns: list[Column], width: int) -> tuple[Text, list[Text]]:
     """The heading and a line for each row, none wider than ``width``."""
     kept = _kept(columns, width)
-    taken = sum(column.width for column in kept) + GAP * (len(kept) - 1)
-    widths = [column.width + (max(0, width - taken) if column.elastic else 0) for column in kept]
+    widths = _widths(kept, width)
     rows = len(columns[0].cells)
     heading = _line([_fitted(Text(one.title), size, one) for one, size in zip(kept, widths, strict=True)])
     lines = [_line([_cell(one, row, size) for one, size in zip(kept, widths, strict=True)]) for row in range(rows)]
     return _cut(heading, width), [_cut(line, width) for line in lines]
+
+
+def _widths(kept: list[Column], width: int) -> list[int]:
+    """What is left goes to elastic columns: to text as far as it needs it, then to what is drawn, else to text."""
+    widths = [column.width for column in kept]
+    left = max(0, width - sum(widths) - GAP * (len(kept) - 1))
+    elastic = [place for place, column in enumerate(kept) if column.elastic]
+    for place in elastic:
+        needed = max((cell.cell_len for cell in kept[place].cells), default=0) - widths[place]
+        more = max(0, min(left, needed))
+        widths[place] += more
+        left -= more
+    if elastic:
+        widths[next((place for place in elastic if kept[place].drawn), elastic[0])] += left
+    return widths
 
 
 def _kept(columns: list[Column], width: int) -> list[Column]:

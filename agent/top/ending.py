@@ -5,13 +5,11 @@ import os
 import signal
 import termios
 import threading
-import time
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
 PATIENCE_SECONDS = 1.0
-WAKING_SECONDS = 0.05
 RESTORED = b"\x1b[?2004l\x1b[?7h\x1b[?1004l\x1b[?1049l\x1b[0m\x1b[?25h"
 """No bracketed paste, lines wrap, no reports of focus, the screen from before, no style, the cursor."""
 
@@ -33,7 +31,7 @@ class Ending:
         """
 
         def take(number: int, _: FrameType | None) -> None:
-            late = threading.Timer(PATIENCE_SECONDS, self._at_once, (number,))
+            late = threading.Timer(PATIENCE_SECONDS, self._begin, (number,))
             late.daemon = True
             late.start()
             with contextlib.suppress(RuntimeError):  # its loop has ended already
@@ -42,6 +40,10 @@ class Ending:
         signal.signal(signal.SIGURG, lambda *_: None)  # wakes a thread whose write waits
         signal.signal(number, take)
 
+    def _begin(self, number: int) -> None:
+        """In a thread that this process waits for: as soon as nothing waits any more it could end by itself."""
+        threading.Thread(target=self._at_once, args=(number,), daemon=False).start()
+
     def _at_once(self, number: int) -> None:
         """What still waits to be written goes nowhere; the terminal drops what it holds, and is as it was."""
         terminal = os.dup(self._screen)
@@ -49,7 +51,6 @@ class Ending:
         for thread in threading.enumerate():
             if thread is not threading.current_thread() and thread.ident is not None:
                 signal.pthread_kill(thread.ident, signal.SIGURG)
-        time.sleep(WAKING_SECONDS)
         with contextlib.suppress(OSError, termios.error):
             termios.tcflush(terminal, termios.TCOFLUSH)
             if self._attributes is not None:

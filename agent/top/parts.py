@@ -4,7 +4,7 @@ Colours are the page's (Okabe and Ito's palette). Letters stand in for them on t
 part where there are colours, for eyes that do not tell them apart.
 """
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from itertools import groupby
 
 from msgspec import Struct
@@ -60,20 +60,31 @@ def ordered(device: Device) -> list[Component]:
 
 def bar(device: Device, width: int, *, colours: bool) -> Text:
     """The bar in so many cells; an empty one where there is no reading."""
+    return _drawn(_cells(device, width), width, colours=colours)
+
+
+def pool_bar(used_ratio: float | None, width: int, *, colours: bool) -> Text:
+    """How much of a KV pool is in use, in so many cells; blanks where that is not known."""
+    used = 0 if used_ratio is None else round(width * min(1.0, max(0.0, used_ratio)))
+    free = 0 if used_ratio is None else width - used
+    return _drawn([LOOKS["kv_used"]] * used + [LOOKS["kv_available"]] * free, width, colours=colours)
+
+
+def legend(components: Container[str], *, colours: bool) -> list[Text]:
+    """Letter and name of each of these components, in the order of the bars."""
+    return [_entry(LOOKS[name], colours=colours) for name in LOOKS if name in components]
+
+
+def _drawn(cells: Iterable[Look], width: int, *, colours: bool) -> Text:
     line = Text(no_wrap=True)
-    for look, cells in groupby(_cells(device, width)):
-        count = len(list(cells))
+    for look, same in groupby(cells):
+        count = len(list(same))
         if colours:
             line.append(look.letter.ljust(count), Style(color=look.letters, bgcolor=look.background))
         else:
             line.append(look.letter * count)
     line.pad_right(width - line.cell_len)
     return line
-
-
-def legend(components: Container[str], *, colours: bool) -> list[Text]:
-    """Letter and name of each of these components, in the order of the bars."""
-    return [_entry(LOOKS[name], colours=colours) for name in LOOKS if name in components]
 
 
 def _entry(look: Look, *, colours: bool) -> Text:

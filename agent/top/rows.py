@@ -14,7 +14,7 @@ from agent.snapshot import Device, Pool, Server, Snapshot
 from agent.top import words
 from agent.top.changes import Key, of_generation, of_pool
 from agent.top.columns import Column, table
-from agent.top.parts import bar
+from agent.top.parts import bar, pool_bar
 
 Sort = Literal["risk", "left", "used", "name"]
 SORTS: tuple[Sort, ...] = ("risk", "left", "used", "name")
@@ -91,14 +91,21 @@ def servers(records: tuple[Server, ...], *, sort: Sort, drawn: Drawn) -> Table:
     rows = [row for server in ranked for row in _of(server)]
     names = _texts(map(_label, rows))
     least = min(14 if drawn.is_wide else 8, max((name.cell_len for name in names), default=0))
+    old = [row.server.age_seconds is None or row.server.age_seconds > STALE_SECONDS for row in rows]
+
+    def drawn_bar(row: int, width: int) -> Text:
+        pool = rows[row].pool
+        ratio = None if pool is None else pool.used_ratio
+        return pool_bar(ratio, width, colours=drawn.colours and drawn.current and not old[row])
+
     columns = [
         Column(title="SERVER", cells=names, left=True, least=max(6, least), elastic=True),
         *_of_states(rows),
+        Column(title="POOL", cells=_texts("" for _ in rows), elastic=True, least=10, priority=10, drawn=drawn_bar),
         *_of_pools(rows, drawn.changes),
         *_of_requests(rows, drawn.changes),
         Column(title="RISK", cells=tuple(_server_risk(row, drawn) for row in rows), left=True, least=8),
     ]
-    old = [row.server.age_seconds is None or row.server.age_seconds > STALE_SECONDS for row in rows]
     return _finished(columns, [f"server {row.server.name}" for row in rows], drawn, old)
 
 
@@ -130,12 +137,15 @@ def _of_pools(rows: list[Row], changes: Mapping[Key, float]) -> list[Column]:
     ratios = [None if pool is None else pool.used_ratio for pool in pools]
     forecasts = [None if pool is None else pool.forecast for pool in pools]
     lefts = [None if one is None else one.exhaustion_seconds for one in forecasts]
+    known = list(zip(lefts, ratios, strict=True))
     return [
         Column(title="USED", cells=_texts(map(words.ratio, ratios)), least=6),
         Column(title="TOKENS", cells=_texts(map(_tokens, pools)), least=13, priority=9),
         Column(title="GROWTH", cells=_texts(_growth(row, changes) for row in rows), least=6, priority=4),
-        Column(title="LEFT", cells=_texts(map(words.left, lefts)), least=6, priority=1),
-        Column(title="EARLY", cells=_texts(words.left(one, early=True) for one in lefts), least=6, priority=7),
+        Column(title="LEFT", cells=_texts(words.left(one, used) for one, used in known), least=6, priority=1),
+        Column(
+            title="EARLY", cells=_texts(words.left(one, used, early=True) for one, used in known), least=6, priority=7
+        ),
     ]
 
 
@@ -146,8 +156,8 @@ def _of_requests(rows: list[Row], changes: Mapping[Key, float]) -> list[Column]:
         Column(title="WAIT", cells=_first(rows, lambda one: words.count(one.requests.waiting)), least=4, priority=2),
         Column(title="TOK/S", cells=generated, least=5, priority=6),
         Column(title="PRE", cells=_first(rows, lambda one: words.count(one.counters.preemptions)), least=4, priority=8),
-        Column(title="CHAINS", cells=_texts(_chains(row.pool) for row in rows), left=True, priority=10),
-        Column(title="ENGINE", cells=_first(rows, _engine), left=True, priority=11),
+        Column(title="CHAINS", cells=_texts(_chains(row.pool) for row in rows), left=True, priority=11),
+        Column(title="ENGINE", cells=_first(rows, _engine), left=True, priority=12),
     ]
 
 

@@ -28,7 +28,7 @@ HELP = (
     "q                        end",
     "",
     "ROOM   headroom: what of a GPU is left beside all that is foreseen",
-    "USED   of a pool: what requests hold of it",
+    "POOL   what requests hold of a pool, beside what is free; USED the same",
     "GROWTH tokens by which it grows in a second, over up to 3 minutes",
     "       ~ over the last seconds alone: the agent knows no more yet",
     "TOK/S  tokens that are generated in a second, over the last seconds",
@@ -143,7 +143,7 @@ def _tables(snapshot: Snapshot | None, sort: Sort, drawn: Drawn, room: int) -> t
         above = [(None, _bold(gpus.heading)), *gpus.lines]
     if snapshot.servers:
         below = [(None, _bold(pools.heading)), *pools.lines]
-    there = {part.component for device in snapshot.devices for part in device.components}
+    there = {part.component for device in snapshot.devices for part in device.components if part.bytes}
     letters = _flowing(legend(there, colours=drawn.colours and drawn.current), drawn.width)
     explained: list[Keyed] = [(None, line) for line in letters]
     if len(above) + len(explained) + 1 + len(below) > room:

@@ -10,6 +10,7 @@ from agent.printable import printable
 from agent.snapshot import ExhaustionSeconds
 
 UNKNOWN = "-"
+FULL = 0.9
 LEVELS: dict[Level, str] = {"ok": "ok", "watch": "watch", "at_risk": "at risk", "critical": "critical"}
 REASONS: dict[Reason, str] = {
     "pool_exhaustion": "pool fills",
@@ -55,12 +56,14 @@ def risk(one: Risk | None, *, reason: bool = True) -> str:
     return f"{LEVELS[one.level]} {REASONS[one.reason] if reason and one.reason else ''}".strip()
 
 
-def left(seconds: ExhaustionSeconds | None, *, early: bool = False) -> str:
-    """Time left, likely or at the soonest."""
+def left(seconds: ExhaustionSeconds | None, used_ratio: float | None = None, *, early: bool = False) -> str:
+    """Time left, likely or at the soonest; a pool that ran out lately and has room again is not full."""
     value = None if seconds is None else seconds.early if early else seconds.likely
     if value is None:
         return UNKNOWN
-    return "full" if value <= 0 else duration_text(value)
+    if value > 0:
+        return duration_text(value)
+    return "ran out" if used_ratio is not None and used_ratio < FULL else "full"
 
 
 def gib(used: int | None, total: int | None) -> str:

@@ -24,8 +24,8 @@ NARROW = (80, 24)
 COLOURS = {"COLORTERM": "truecolor"}
 SCREENS = (  # of a terminal: name, size, the keys that lead there from the one before, what is on it then
     ("top", NARROW, (), "by risk"),
-    ("top-server", (100, 40), ("End", "Enter"), "esc back"),
-    ("top-help", (80, 40), ("h",), "Of the bars"),
+    ("top-server", (100, 24), ("End", "Enter"), "esc back"),
+    ("top-help", (80, 30), ("h",), "Of the bars"),
 )
 WIDEST = 200  # of what is written; nothing is wrapped
 SHEET = 780  # CSS pixels: 80 columns and a margin
@@ -74,7 +74,7 @@ def terminals(browser: Browser, demo: Program, folder: Path) -> Iterator[Path]:
 def in_trouble(browser: Browser, demo: Program, folder: Path) -> Iterator[Path]:
     """Pictures of ``vramscope top`` once a level is critical: wide, and without colours."""
     demo.until(lambda: "critical" in str(demo.snapshot()["servers"][0]["risk"]), seconds=STORY_SECONDS)
-    for name, size, environment in (("top-risk", (120, 40), COLOURS), ("top-plain", (60, 20), {"NO_COLOR": "1"})):
+    for name, size, environment in (("top-risk", (140, 30), COLOURS), ("top-plain", (60, 20), {"NO_COLOR": "1"})):
         with _top(demo, folder, size, environment) as screen:
             yield _written(browser, folder / f"{name}.png", screen.screen(styles=True))
 
@@ -103,7 +103,8 @@ def _filling(demo: Program) -> str | None:
 def _written(browser: Browser, picture: Path, text: str) -> Path:
     """A terminal's text with its colours, as a picture."""
     console = Console(record=True, width=WIDEST, file=io.StringIO())
-    console.print(Text.from_ansi(text.rstrip("\n")), no_wrap=True, crop=False)
+    plain = text.rstrip("\n").replace("\x1b[7m", "\x1b[30;47m")  # HTML has no reversed text
+    console.print(Text.from_ansi(plain), no_wrap=True, crop=False)
     written = picture.with_suffix(".html")
     written.write_text(console.export_html(theme=MONOKAI, code_format=TERMINAL), encoding="utf-8")
     page = browser.open(written.as_uri(), width=SHEET, height=100)

@@ -10,8 +10,9 @@ from rich.cells import cell_len
 
 import agent
 from agent.memory.risk import OK, Risk
-from agent.snapshot import Server, Snapshot
-from agent.top.parts import LOOKS, bar, ordered
+from agent.snapshot import ExhaustionSeconds, Server, Snapshot
+from agent.top import words
+from agent.top.parts import LOOKS, bar, ordered, pool_bar
 from agent.top.screen import Choice, Page, screen
 from agent.top.seen import Shown
 from tests.agent.top.nodes import drawn, eight, text_of
@@ -55,8 +56,27 @@ def test_figures_are_whole_or_not_there(width: int) -> None:
         assert len(narrow) > 2
 
 
-def _bars(words: list[str]) -> set[str]:
-    return {word for word in words if "WWW" in word}
+def _bars(row: list[str]) -> set[str]:
+    return {word for word in row if "WWW" in word or re.fullmatch(r"[K-]{8,}", word)}
+
+
+def test_a_pool_has_a_bar_where_there_is_room() -> None:
+    """As long as what is in use; the name keeps what it needs, and nothing is drawn of what is not known."""
+    (row,) = [line.plain for line in drawn(eight(), width=160).lines if " chat-6 " in line.plain[:12]]
+    (bar_of_it,) = re.findall(r"[K-]{8,}", row)
+
+    assert abs(bar_of_it.count("K") / len(bar_of_it) - 7 * 26_000 / 262_144) < 1 / len(bar_of_it)
+    assert row.startswith("  chat-6  K")
+    assert pool_bar(None, 20, colours=False).plain == " " * 20
+    assert pool_bar(1.2, 4, colours=False).plain == "KKKK"
+
+
+@pytest.mark.parametrize(
+    ("likely", "used", "said"), [(None, 0.5, "-"), (90.0, 0.95, "90 s"), (0.0, 0.97, "full"), (0.0, 0.2, "ran out")]
+)
+def test_time_left_in_words(likely: float | None, used: float, said: str) -> None:
+    """A pool that ran out a minute ago and has room again is not called full."""
+    assert words.left(ExhaustionSeconds(likely=likely, early=likely), used) == said
 
 
 def test_a_bar_has_its_parts_in_order_and_as_long_as_their_bytes() -> None:
