@@ -38,7 +38,7 @@ LOOKS = {
     "allocator_slack": Look(letter="L", name="slack", background="#c4eadd"),
     "context": Look(letter="X", name="context", background="#00664b", letters="#ffffff"),
     "runtime": Look(letter="T", name="runtime", background="#009e73"),
-    "other_processes": Look(letter="O", name="other", background="#cc79a7"),
+    "other_processes": Look(letter="O", name="other", background="#8d1af9", letters="#ffffff"),
     "hidden": Look(letter="H", name="hidden", background="#d55e00"),
     "host": Look(letter="M", name="host", background="#56b4e9"),
     "free": Look(letter=".", name="free", background="#4a525c", letters="#ffffff"),

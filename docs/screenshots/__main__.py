@@ -16,7 +16,7 @@ from tests.real import require
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "images"
 END = 1_796_023_800  # of the day: the same pictures whenever they are made
-LOOKED_AT = END - 390  # the reasoner's pool fills: nine minutes are left
+LOOKED_AT = END - 150  # the reasoner's pool fills: four minutes are left
 ONE_NODE = {"instance": "node-1:10175"}
 CHOSEN = {
     "vramscope-kv": {**ONE_NODE, "server": "reasoner-8b:8000"},

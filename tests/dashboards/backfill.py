@@ -16,8 +16,8 @@ from tests.prometheus import Prometheus, prometheus
 from tests.promtool import promtool
 
 AGENT = {"job": "vramscope", "instance": "node-1:10175"}
-GONE = {"job": "vramscope", "instance": "node-2:10175"}  # had the same story until its host was switched off
-THERE = (DAY_SECONDS - 18000, DAY_SECONDS - 14400)  # when it was there
+GONE = {"job": "vramscope", "instance": "node-2:10175"}  # has the same story until its host is switched off
+THERE = (DAY_SECONDS - 25200, DAY_SECONDS - 6000)  # when it is there
 ENGINE = {"job": "vllm"}
 FIRST_TOKEN = "vllm:time_to_first_token_seconds"  # all that the dashboards ask an engine for
 SCRAPE_TOOK_SECONDS = 0.012

@@ -59,15 +59,18 @@ def story() -> Scenario:
                     ),
                     late_guests=tuple(guests(start_seconds=at) for at in (chains[2] + 660, end - 100)),
                 ),
-                crashes=(Crash(at_seconds=end - 2400),),
+                crashes=(Crash(at_seconds=end - 2395),),
             ),
             replace(
                 upgraded,
                 devices=(1,),
-                workload=Workload(short_requests=_short(0.5)),
+                workload=Workload(
+                    short_requests=_short(0.5),
+                    reasoning_chains=(Arrival(start_seconds=end - 1300, prompt_tokens=20000, output_tokens=100000),),
+                ),
                 crashes=(
-                    Crash(at_seconds=36000, engine_version="0.21.0"),
-                    Crash(at_seconds=end - 3000, engine_version="0.32.0"),
+                    Crash(at_seconds=36005, engine_version="0.21.0"),
+                    Crash(at_seconds=end - 2995, engine_version="0.19.1"),  # the upgrade is taken back
                 ),
             ),
         ),

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,9 @@ PAGE = {
 }
 LEVELS = {"ok": "#5794f2", "watch": "#fade2a", "at risk": "#ff780a", "critical": "#c4162a"}
 JUST_NOTICEABLE = 2.3  # difference of CIE L*a*b* (Mahy and others, 1994)
+OTHERS = "other_processes"  # a guest is what an operator looks for, so it stands out from all that belongs there
+SOURCES = ("endpoint", "nvml", "processes", "log", "model", "probe", "recorder")
+PALETTE = ("#73bf69", "#f2cc0c", "#5794f2", "#ff9830")  # palette-classic begins so; its fifth is like its first
 Matrix = Sequence[Sequence[float]]
 EYES: dict[str, Matrix] = {  # linear RGB as the others see it: Machado, Oliveira and Fernandes (2009), full severity
     "normal": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
@@ -82,6 +86,28 @@ def test_levels_and_components_stay_apart_for_every_eye(eye: Matrix) -> None:
         assert _difference(a, b, eye) > 8 * JUST_NOTICEABLE, (one, other)
     for (one, a), (other, b) in combinations(PAGE.items(), 2):
         assert a == b or _difference(a, b, eye) > 3 * JUST_NOTICEABLE, (one, other)
+    for one in PAGE:
+        assert one == OTHERS or _difference(PAGE[OTHERS], PAGE[one], eye) > 10 * JUST_NOTICEABLE, one
+
+
+@pytest.mark.parametrize("eye", EYES.values(), ids=EYES.keys())
+@pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
+def test_lines_of_a_panel_stay_apart_for_every_eye(path: Path, eye: Matrix) -> None:
+    """Each query's lines, in the colours that they are told, else in that which Grafana gives to its place."""
+    for panel in panels(load(path)):
+        if panel["type"] != "timeseries":
+            continue
+        drawn: set[str] = set()
+        for place, target in enumerate(panel["targets"]):
+            told = {colour for name in _names(target["legendFormat"]) if (colour := _colour(panel, name))}
+            drawn |= told or {PALETTE[place]}
+        for one, other in combinations(sorted(drawn - {"text"}), 2):
+            assert _difference(one, other, eye) > 3 * JUST_NOTICEABLE, (panel["title"], one, other)
+
+
+def _names(legend: str) -> set[str]:
+    """What the lines of a query can be called."""
+    return {re.sub(r"\{\{(component|collector|state)\}\}", name, legend) for name in (*PAGE, *SOURCES)}
 
 
 def _words(part: Any) -> Iterator[tuple[str, str]]:

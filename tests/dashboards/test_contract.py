@@ -206,7 +206,7 @@ def test_legends_keep_their_braces(document: dict[str, Any]) -> None:
 
 
 def test_what_is_at_risk_stands_at_the_top() -> None:
-    """Fleet and node begin with node, GPU, server, reason and time left; a reason is told in words, whichever it is."""
+    """Fleet and node begin with node, GPU, server, reason, component and time left; each reason is told in words."""
     for name in ("vramscope-fleet", "vramscope-node"):
         table = next(panel for panel in panels(load(ROOT / f"dashboards/json/{name}.json")) if panel["type"] == "table")
         shown = {
@@ -214,10 +214,11 @@ def test_what_is_at_risk_stands_at_the_top() -> None:
             for override in table["fieldConfig"]["overrides"]
         }
         assert table["gridPos"]["y"] <= 5
-        assert {"instance", "gpu", "server", "reason", "^Value( #A)?$", "Value #B"} <= shown.keys()
+        assert {"instance", "gpu", "server", "rank_on", "reason", "component", "^Value( #A)?$"} <= shown.keys()
         assert set(shown["reason"]["mappings"][0]["options"]) == set(REASONS)
         assert table["options"]["sortBy"][0] == {"displayName": shown["^Value( #A)?$"]["displayName"], "desc": True}
-        assert shown["Value #B"] == {"displayName": "Time left", "unit": "s"}
+        assert (shown["Value #B"]["displayName"], shown["Value #B"]["unit"]) == ("Time left", "s")
+        assert shown["Value #B"]["mappings"][0]["options"]["result"]["text"] == "-"  # of what has no forecast
 
 
 def test_dashboards_lead_to_each_other(document: dict[str, Any]) -> None:

@@ -14,7 +14,6 @@ WITHOUT_DATA = {  # a word of the query: why it finds nothing on that day
     "vramscope_host_memory_": "no GPU of the node shares the host's memory",
     "vramscope_recording_start_timestamp_seconds": "the agent lives and replays nothing",
     "vramscope_device_row_remap_failure": "no row remap fails there",
-    "} != 0": "at its end the newest runs hold what those before them held",
     "vramscope_server_refusals_total": "vLLM preempts, it refuses no request for want of room",
     "max(vramscope_kv_running_longest_tokens": "vLLM does not tell the length of each request",
     "max by (instance) (vramscope_kv_running_longest_tokens": "likewise",

@@ -28,7 +28,7 @@ from tests.dashboards.model import (
 )
 from tests.promtool import promtool
 
-FUNCTIONS = "abs clamp_max clamp_min histogram_quantile increase label_replace last_over_time rate time vector"
+FUNCTIONS = "abs clamp_max clamp_min floor histogram_quantile increase label_replace last_over_time rate time vector"
 OPERATORS = "and bool or unless bottomk count group max min quantile sum topk"
 WORDS = {*FUNCTIONS.split(), *OPERATORS.split()}
 LIMITED = re.compile(r"\b(topk|bottomk|max|min|sum|count|quantile)\b")

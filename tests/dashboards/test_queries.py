@@ -24,7 +24,7 @@ VALUES = {  # where a query chooses by a label; any other label has one value
     "kind": ("allocator", "kv_block"),
     "reason": ("pool_exhaustion", "device_creep"),
     "collector": ("nvml",),
-    "window": ("60s", "120s", "300s"),
+    "window": ("60s", "start", "120s", "300s"),
     "state": ("used", "available", "running", "loading", "serving", "sleeping", "down"),
     "le": ("0.1", "+Inf"),
 }
