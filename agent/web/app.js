@@ -60,11 +60,11 @@ function pause() {
   showPause();
   if (isIn) document.querySelector("#pause button").focus();
   say(paused ? `Paused at ${clock(drawn.time)}` : "Live again");
-  if (!paused) reload(newest);
+  if (!paused) reload();
 }
 
-function reload(fresh) {
-  loadHistory(history).then(() => show(fresh)).catch(hear);
+function reload() {
+  loadHistory(history).then(() => show(paused ? drawn : newest)).catch(hear);
 }
 
 function say(text) {
@@ -128,7 +128,7 @@ function setText(element, text) {
 update(node, h("main", { id: "node" }, waiting(`snapshot of the agent at ${location.host}`)));
 setInterval(() => document.hidden || showFreshness(), LOOK_MS);
 onFold(() => draw(drawn));
-onRange(() => drawn && reload(drawn));
+onRange(() => drawn && reload());
 onPause(pause);
 onRoute(() => drawn && draw(drawn));
 document.addEventListener("visibilitychange", () => drawn && showTitle());

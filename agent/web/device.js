@@ -75,7 +75,7 @@ function headline(device, servers) {
   const text = lines("Used is the total minus what is free.", `Both are ${known("measured", device.age_seconds)}`,
     device.memory_kind === "unified" && "Of unified memory they are the host's own figures.");
   return h("div", { class: "headline" },
-    h("p", { class: "big" }, why(gib(used), { kind: "measured", text }),
+    h("p", { class: "big" }, why(gib(used), { kind: "measured", text, label: `${gib(used)} GiB used of ${gpuName(device.gpu)}` }),
       h("small", {}, ` GiB used of ${gib(device.total_bytes)}`)),
     headroom(device, servers));
 }
@@ -88,7 +88,8 @@ function headroom(device, servers) {
   const text = lines(`Headroom: ${percent(ratio)} of the GPU's memory`, HEADROOM,
     `It is ${known("computed", device.age_seconds)}`, "The rule of the field is 10 to 15 %.");
   return h("div", { class: "headroom", "data-low": low && "", "data-headroom": ratio },
-    h("p", {}, why(h("b", {}, percent(ratio)), { kind: "computed", text }), " headroom",
+    h("p", {}, why(h("b", {}, percent(ratio)), { kind: "computed", text,
+      label: `${percent(ratio)} headroom on ${gpuName(device.gpu)}` }), " headroom",
       low ? ", below the 10\u202f% rule" : ""),
     h("div", { class: "meter" }, fill, h("div", { class: "rule", width: width(HEADROOM_RULE, METER_END) })),
     h("div", { class: "axis" }, ["0", "10\u202f% rule", "30\u202f% or more"].map((text) => h("span", {}, text))));

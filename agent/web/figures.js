@@ -3,7 +3,7 @@
 import { bounds, isPool, label, serversOf } from "./components.js";
 import { h } from "./dom.js";
 import { EVIDENCE, lines, partTip, poolTip } from "./evidence.js";
-import { difference, duration, gib, percent, signedGib, sum } from "./format.js";
+import { difference, duration, gib, gpuName, percent, signedGib, sum } from "./format.js";
 import { why } from "./tip.js";
 
 const STALE_SECONDS = 15; // process lists are read every 5 s
@@ -13,7 +13,7 @@ export function figures(device, parts, servers) {
   const [driver, rest] = [true, false].map((first) => parts
     .filter((part) => !part.server && (part.component === "reserved") === first).map((part) => figure(device, part)));
   const head = (...text) => h("th", { scope: "col" }, text);
-  const table = h("table", { class: "figures" },
+  const table = h("table", { class: "figures", "aria-label": `Figures of ${gpuName(device.gpu)}` },
     h("thead", {}, h("tr", {}, head("component"), head("live GiB ", h("small", { class: "share" }, "share")),
       head("budget GiB"), head("deviation"))),
     h("tbody", {}, driver,

@@ -27,7 +27,8 @@ function ofAllocator(server, one) {
       && `The largest free block within is ${gib(inside.largest_free_block_bytes)} GiB.`,
     inside?.expandable_segments && "Its segments expand.",
     inside && `It is ${known("measured", inside.age_seconds)}`);
-  return [`Fragmentation of the allocator on ${gpuName(one.gpu)}: `, why(percent(one.high), { kind: "measured", text }),
+  return [`Fragmentation of the allocator on ${gpuName(one.gpu)}: `, why(percent(one.high), { kind: "measured", text,
+    label: `${percent(one.high)} of the allocator on ${gpuName(one.gpu)}` }),
     inside && ranOut(inside)];
 }
 
@@ -42,7 +43,8 @@ function ofBlocks(server, one) {
     "The share of the slots in handed-out blocks that hold no token, between these bounds.",
     `It is ${known("computed", server.age_seconds)}`);
   return [`Fragmentation inside KV blocks${several ? ` of replica ${one.replica}` : ""}: `,
-    why(`${percent(one.low)} to ${percent(one.high)}`, { kind: "computed", text })];
+    why(`${percent(one.low)} to ${percent(one.high)}`, { kind: "computed", text,
+      label: `${percent(one.low)} to ${percent(one.high)} inside KV blocks` })];
 }
 
 /** The room for transients of each server on a device: a call where the highest peak would not find room. */

@@ -95,7 +95,8 @@ function ratio(server, pool) {
     pool.pool_bytes !== null && `The pool takes ${gib(pool.pool_bytes)} GiB of each GPU, computed from its blocks.`,
     unfilled && `Of the slots in use ${percent(unfilled.low)} to ${percent(unfilled.high)} hold no token, computed.`,
     pool.growth_tokens_per_second !== null && "Growth is computed: the median slope of up to three minutes.");
-  return why(h("b", {}, percent(pool.used_ratio)), { kind: "reported", text });
+  return why(h("b", {}, percent(pool.used_ratio)), { kind: "reported", text,
+    label: `${percent(pool.used_ratio)} used of ${nameOf(server, pool)}` });
 }
 
 function growth(pool) {

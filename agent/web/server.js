@@ -107,7 +107,7 @@ function fact(name, value) {
 
 function load(server) {
   const figure = (name, value) => h("div", {}, h("dd", { "data-load": name }, why(count(value), {
-    kind: value !== null && "reported",
+    kind: value !== null && "reported", label: `${count(value)} ${name}`,
     text: lines(`${COUNTS[name]}.`, server.replicas.length > 1 && "The sum of its replicas.",
       value === null ? "The engine does not tell." : `It is ${known("reported", server.age_seconds)}`),
   })), h("dt", {}, name));

@@ -8,9 +8,10 @@ const EDGE = 8; // pixels kept to the edges of the window
 const tip = document.getElementById("tip");
 let anchor = null;
 
-/** A figure that the keyboard reaches: `kind` of evidence is drawn as its mark, `text` is what the note says. */
-export function why(content, { kind = null, text = null } = {}) {
-  return h("button", { type: "button", class: "why", "aria-describedby": "tip", "data-tip": text },
+/** A figure that the keyboard reaches: `kind` of evidence is drawn as its mark, `text` is what the note says, `label` what
+ * the figure is of where that stands beside it. */
+export function why(content, { kind = null, text = null, label = null } = {}) {
+  return h("button", { type: "button", class: "why", "aria-describedby": "tip", "aria-label": label, "data-tip": text },
     content, kind && h("i", { class: "evidence", "data-evidence": kind }));
 }
 

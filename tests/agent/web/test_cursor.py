@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.agent.web import sample, states
-from tests.agent.web.person import press
+from tests.agent.web.person import press, sticking_out, unreadable
 from tests.agent.web.sample import CAPACITY, MIB, used_at
 from tests.agent.web.site import Open, Site
 from tests.browser import Browser, Page
@@ -152,6 +152,32 @@ def test_all_devices_are_seen_side_by_side(show: Open) -> None:
     text = page.evaluate(f"{charts}[0].querySelector('.readout').innerText")
     assert re.match(r"[\d.]+ GiB used, [\d.]+ free", text)
     assert page.problems() == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_paused_and_read_it_is_readable_on_the_smallest_screen(page: Page, scheme: str) -> None:
+    """At 320 pixels, where a page of a desktop at 400 % is, nothing sticks out, and all text has contrast."""
+    page.prefer(scheme)
+    page.resize(320, 700)
+    page.evaluate(f'document.querySelector("{SLIDER}").focus()')
+    press(page, "ArrowLeft")
+    readout(page, POOL)
+    found = unreadable(page), sticking_out(page), page.evaluate("document.documentElement.scrollWidth")
+    page.evaluate("document.activeElement.blur()")
+    page.resize(1280, 900)
+    page.prefer("light")
+
+    assert found == ([], [], 320)
+
+
+def test_what_a_figure_is_of_is_in_its_name(page: Page) -> None:
+    """A screen reader that walks from button to button hears no bare numbers."""
+    names = page.evaluate(
+        "[...document.querySelectorAll('.why')].map((one) => one.ariaLabel ?? one.innerText)"
+        ".filter((name) => !/[a-z]{2}/i.test(name.replace('GiB', '')))"
+    )
+
+    assert names == []
 
 
 def test_keys_can_be_switched_off(show: Open) -> None:
