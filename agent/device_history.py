@@ -10,10 +10,8 @@ from agent.snapshot import Device
 
 STEP_SECONDS = 5.0
 
-Key = tuple[str, str]
-"""Component and server."""
-Look = tuple[float, tuple[Key, ...], "array[int]"]
-"""When (monotonic), which components, and their bytes in that order."""
+Look = tuple[float, tuple[str, ...], "array[int]"]
+"""When (monotonic), which components, and their bytes in that order, of all servers together."""
 
 
 class DeviceHistory:
@@ -39,10 +37,13 @@ class DeviceHistory:
                 self._add(self._looks.setdefault(uuid, deque()), at, device)
 
     def _add(self, looks: deque[Look], at: float, device: Device) -> None:
-        keys = tuple((part.component, part.server) for part in device.components)
-        if looks and looks[-1][1] == keys:
-            keys = looks[-1][1]  # the same object for all looks
-        looks.append((at, keys, array("q", (part.bytes for part in device.components))))
+        sums: dict[str, int] = {}
+        for part in device.components:
+            sums[part.component] = sums.get(part.component, 0) + part.bytes
+        names = tuple(sums)
+        if looks and looks[-1][1] == names:
+            names = looks[-1][1]  # the same object for all looks
+        looks.append((at, names, array("q", sums.values())))
 
     def records(self, devices: Sequence[Device], offset: float) -> list[dict[str, Any]]:
         """Of these devices, with times ``offset`` later: what was no part of a device at a time is None there."""
@@ -54,10 +55,13 @@ class DeviceHistory:
 
 
 def _table(looks: deque[Look], offset: float) -> dict[str, Any]:
-    keys = list(dict.fromkeys(key for _, those, _ in looks for key in those))
-    points = []
-    for at, those, sizes in looks:
-        known = dict(zip(those, sizes, strict=True))
-        points.append((at + offset, [known.get(key) for key in keys]))
-    components = [{"component": component, "server": server} for component, server in keys]
-    return {"components": components, "points": points}
+    all_names = tuple(dict.fromkeys(name for _, names, _ in looks for name in names))
+    points = [(round(at + offset, 3), _filled(all_names, names, sizes)) for at, names, sizes in looks]
+    return {"components": all_names, "points": points}
+
+
+def _filled(all_names: tuple[str, ...], names: tuple[str, ...], sizes: "array[int]") -> Sequence[int | None]:
+    if names == all_names:
+        return sizes.tolist()
+    known = dict(zip(names, sizes, strict=True))
+    return [known.get(name) for name in all_names]

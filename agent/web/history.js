@@ -71,17 +71,18 @@ class Looks {
   extend(now, { components }) {
     cut(this.points, now, LONG_SECONDS);
     if (this.points.length && now < this.points.at(-1)[0] + STEP_SECONDS) return;
+    const names = components.map((part) => part.component);
     const sizes = components.map((part) => part.bytes);
-    this.points.push([now, components.length ? summed(this.components, components, sizes) : null]);
+    this.points.push([now, names.length ? summed(this.components, names, sizes) : null]);
   }
 }
 
-/** Bytes of all servers by component, in the order of `names`, which grows by what is new. */
-function summed(names, components, sizes) {
+/** Bytes by component in the order of `known`, which grows by what is new; those of several servers are one. */
+function summed(known, names, sizes) {
   const sums = [];
-  components.forEach(({ component }, i) => {
-    if (!names.includes(component)) names.push(component);
-    const at = names.indexOf(component);
+  names.forEach((name, i) => {
+    if (!known.includes(name)) known.push(name);
+    const at = known.indexOf(name);
     if (sizes[i] !== null) sums[at] = (sums[at] ?? 0) + sizes[i];
   });
   return sums;

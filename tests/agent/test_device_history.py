@@ -1,13 +1,15 @@
 """What devices held over the last minutes: few looks, bounded, and what was no part of a device is not known."""
 
+from msgspec.structs import replace
+
 from agent.device_history import STEP_SECONDS, DeviceHistory
 from agent.memory.history import KEEP_SECONDS
 from agent.snapshot import Component, Device
 
 
-def device(uuid: str = "GPU-a", **sizes: int) -> Device:
+def device(uuid: str = "GPU-a", *, server: str = "s", **sizes: int) -> Device:
     parts = tuple(
-        Component(component=name, server="s", bytes=size, evidence="measured", age_seconds=0.0)
+        Component(component=name, server=server, bytes=size, evidence="measured", age_seconds=0.0)
         for name, size in sizes.items()
     )
     return Device(uuid=uuid, gpu="0", index=0, name=None, driver=None, memory_kind="device", components=parts)
@@ -22,10 +24,7 @@ def test_a_look_every_five_seconds_for_ten_minutes() -> None:
     (record,) = history.records((device(),), 1000.0)
 
     times = [at for at, _ in record["points"]]
-    assert record["components"] == [
-        {"component": "weights", "server": "s"},
-        {"component": "runtime", "server": "s"},
-    ]
+    assert record["components"] == ("weights", "runtime")
     assert len(times) == KEEP_SECONDS / STEP_SECONDS + 1
     assert (times[0], times[-1]) == (1295.0, 1895.0)
     assert record["points"][-1] == (1895.0, [5, 895])
@@ -40,8 +39,17 @@ def test_a_component_that_was_not_there_is_not_zero() -> None:
 
     (record,) = history.records((device(),), 0.0)
 
-    assert [one["component"] for one in record["components"]] == ["runtime", "weights"]
+    assert record["components"] == ("runtime", "weights")
     assert record["points"] == [(0.0, [1, None]), (10.0, [2, 7])]
+
+
+def test_components_of_several_servers_are_one() -> None:
+    """A chart tells components apart, not whose they are."""
+    both = device(weights=3).components + device(server="other", weights=4).components
+    history = DeviceHistory()
+    history.take(0.0, (replace(device(), components=both),))
+
+    assert history.records((device(),), 0.0)[0]["points"] == [(0.0, [7])]
 
 
 def test_a_device_that_has_gone_is_forgotten_after_ten_minutes() -> None:

@@ -89,7 +89,7 @@ def history(tick: int) -> dict[str, Any]:
         "points": points,
     }
     looks = [(START + t, sizes_of(_healthy(t))) for t in times if t % 5 == 0]
-    parts = [{"component": part.component, "server": part.server} for part in _healthy(0).components]
+    parts = [part.component for part in _healthy(0).components]
     device = {"uuid": "GPU-aaaa", "gpu": "0", "components": parts, "points": looks}
     return {"schema": "vramscope.history/1", "interval_seconds": 1, "pools": [pool], "devices": [device]}
 
