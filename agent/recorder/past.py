@@ -139,7 +139,8 @@ class Past:
         return self._answer[1]
 
     def _read(self, deadline: float) -> bytes:
-        since = self._wall() - MAX_MINUTES * 60
+        now = self._wall()
+        since = now - MAX_MINUTES * 60
         known: dict[Path, tuple[int, _Found]] = {}
         found = _Found()
         for path in reversed(self._segments()):
@@ -154,7 +155,7 @@ class Past:
                 continue  # it has just gone, is of another version, or was made up
             found.add(known[path][1])
         self._known = known
-        return _encoded(found, since)
+        return _encoded(found, since, now)
 
     def _segment(self, path: Path, size: int, deadline: float) -> tuple[int, _Found]:
         before = self._known.get(path)
@@ -195,9 +196,12 @@ def _raise(steps: Steps, at: float, used: int) -> None:
     steps[step] = max(used, steps.get(step, 0))
 
 
-def _encoded(found: _Found, since: float) -> bytes:
+def _encoded(found: _Found, since: float, until: float) -> bytes:
+    """What lies after ``until`` was recorded before the clock was set back."""
+
     def line(steps: Steps) -> list[tuple[float, int]]:
-        return [(step * STEP_SECONDS, used) for step, used in sorted(steps.items()) if step * STEP_SECONDS >= since]
+        times = ((step * STEP_SECONDS, used) for step, used in sorted(steps.items()))
+        return [(at, used) for at, used in times if since <= at <= until]
 
     return msgspec.json.encode(
         {

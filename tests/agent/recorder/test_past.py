@@ -166,3 +166,17 @@ def test_a_time_that_is_none_costs_its_segment(tmp_path: Path) -> None:
 
     (line,) = found.values()
     assert len(line) > 20
+
+
+def test_nothing_lies_in_the_future(tmp_path: Path) -> None:
+    """Where the clock was set back, what was recorded before is not shown at times that are yet to come."""
+    flight = Flight(tmp_path)
+    flight.lives(70, pools=used(1000))
+    flight.wall_offset -= 3600
+    flight.lives(70, pools=used(2000))
+
+    (line,) = points(past(flight)).values()
+
+    at, tokens = line[-1]
+    assert abs(at - flight.wall()) <= 2 * STEP_SECONDS
+    assert tokens == 2000
