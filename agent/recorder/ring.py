@@ -6,6 +6,7 @@ those of risks, which come often where a server is always at its limit, so that 
 """
 
 import contextlib
+import errno
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -74,6 +75,8 @@ class Ring:
         if self._open is None:
             raise RuntimeError("no segment was begun")
         try:
+            if os.fstat(self._open).st_nlink == 0:  # somebody has cleared the folder, and nothing would tell
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
             self._write(self._open, chunk)
         except BaseException:
             with contextlib.suppress(OSError):

@@ -1,6 +1,7 @@
 """The recorder's folder: what it holds at most, and what a bundle is made of."""
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -203,6 +204,20 @@ def test_a_chunk_that_fails_is_taken_back(tmp_path: Path) -> None:
         ring.add(pack([tick(1)])[0])
 
     assert read(ring.segments()[0]) == [tick(0)]
+
+
+def test_a_folder_that_somebody_cleared_is_noticed(tmp_path: Path) -> None:
+    """What would be written where nobody finds it fails; the next segment makes everything anew."""
+    ring = filled(ring_of(tmp_path), 1)
+    shutil.rmtree(ring.folder)
+
+    with pytest.raises(FileNotFoundError):
+        ring.add(pack([tick(5)])[0])
+    ring.begin()
+    ring.add(pack([tick(6)])[0])
+
+    (segment,) = ring.segments()
+    assert read(segment) == [tick(6)]
 
 
 def test_one_agent_at_a_time(tmp_path: Path) -> None:
