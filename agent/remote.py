@@ -49,7 +49,7 @@ class Agent:
         Raises:
             InputError: one of them can't be used.
         """
-        if "@" in url.partition("://")[2].partition("/")[0]:
+        if "@" in (url.partition("://")[2] or url).partition("/")[0]:
             raise InputError("--url carries a user name or password; give --user and --password-file instead")
         try:
             self.base = str(parse_base_url(url)).rstrip("/")

@@ -191,10 +191,12 @@ def parse_base_url(text: str) -> httpx.URL:
         url = httpx.URL(text.strip())
     except (httpx.InvalidURL, UnicodeError) as exc:
         raise ValueError("the server's URL can't be parsed; expected the form http://HOST:PORT") from exc
-    if url.userinfo:
+    if url.userinfo or ("@" in text and not url.host):  # without its scheme
         raise ValueError("the server's URL carries a user name or password; put a key into api_key_file instead")
     absolute = url.scheme in ("http", "https") and url.host and (url.port is None or 0 < url.port < 65536)
-    if not absolute or url.query or url.fragment:
+    if url.query or url.fragment:  # a key may be in it, so it is not repeated
+        raise ValueError("the server's URL has a query or fragment; expected the form http://HOST:PORT")
+    if not absolute:
         raise ValueError(f"{text[:100]!r} is not the URL of a server; expected the form http://HOST:PORT")
     if not is_host(url.raw_host.decode("ascii")):
         raise ValueError("the server's URL names no host that could be looked up; expected the form http://HOST:PORT")

@@ -61,6 +61,11 @@ def test_an_unknown_authority_is_said(tmp_path: Path, capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        (("--url", "a:b@h:1"), "--url carries a user name or password; give --user and --password-file instead"),
+        (
+            ("--url", "http://h/?key=b"),
+            "--url: the server's URL has a query or fragment; expected the form http://HOST:PORT",
+        ),
         (("--url", "http://a:b@h"), "--url carries a user name or password; give --user and --password-file instead"),
         (("--url", "http://h", "--user", "a"), "--user and --password-file belong together; give both"),
         (("--user", "a"), "--user, --password-file and --ca-file are of the agent at --url; give that too"),

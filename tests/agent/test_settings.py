@@ -93,6 +93,12 @@ MISTAKES = {
     "servers: [{url: 'http://é☃.x'}]": (
         "s.yml: servers[0].url: the server's URL can't be parsed; expected the form http://HOST:PORT"
     ),
+    "servers: [{url: 'u:p@x:80'}]": (
+        "s.yml: servers[0].url: the server's URL carries a user name or password; put a key into api_key_file instead"
+    ),
+    "servers: [{url: 'http://x?key=secret'}]": (
+        "s.yml: servers[0].url: the server's URL has a query or fragment; expected the form http://HOST:PORT"
+    ),
     "servers: [{url: 'http://u:p@x'}]": (
         "s.yml: servers[0].url: the server's URL carries a user name or password; put a key into api_key_file instead"
     ),
