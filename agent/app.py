@@ -52,6 +52,8 @@ ENDPOINT_SECONDS = 4.0
 """A vLLM whose host is busy was seen to stall for seconds before it answered; it is then serving all the same."""
 ONCE_SECONDS = 15.0
 ONCE_POLL_SECONDS = 0.05
+YOUNG_OBJECTS = 10_000
+"""More than a tick makes and drops again, so that Python's collector does not look through each snapshot; a few MB."""
 
 
 class Agent:
@@ -319,6 +321,7 @@ async def serve(
         _on_signals(signal.SIGHUP, act=lambda: _reload(agent, reload_settings))
         stopped = asyncio.create_task(stop.wait())
         gc.freeze()  # what imports left stays: to look through it again was 40 ms a minute
+        gc.set_threshold(YOUNG_OBJECTS)
         announce(f"{web.scheme}://{_shown_host(host)}:{listener.getsockname()[1]}")
         await asyncio.wait({polling, http, stopped}, return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()

@@ -103,9 +103,9 @@ def build_app(
 
     app = Starlette(
         routes=[
+            Route("/metrics", metrics),  # they are tried in this order
             Route("/", page),
             Route("/static/{name}", asset),
-            Route("/metrics", metrics),
             Route("/api/v1/snapshot", snapshot),
             Route("/api/v1/history", history),
             Route(EVENTS_PATH, Events(latest, web)),
