@@ -1,7 +1,7 @@
 """What the page costs in the browser, with eight GPUs and eight servers: ``python -m benchmarks.browser``.
 
-Seconds of the renderer's main thread in a headless Chromium (``TaskDuration`` of ``Performance.getMetrics``), in which
-scripts, layout and painting happen. It draws without a GPU, which a person's browser has.
+CPU seconds of the renderer's main thread in a headless Chromium (``ThreadTime`` of ``Performance.getMetrics``): scripts,
+layout and painting, and not the time in which it waits for a CPU. It draws without a GPU, which a person's browser has.
 """
 
 import shutil
@@ -48,7 +48,7 @@ def share(page: Page) -> float:
 
 def busy(page: Page) -> float:
     metrics = page.call("Performance.getMetrics")["metrics"]
-    return float(next(one["value"] for one in metrics if one["name"] == "TaskDuration"))
+    return float(next(one["value"] for one in metrics if one["name"] == "ThreadTime"))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ export function pauseButton(paused) {
 export function pausedNote(shown, now) {
   return h("div", { id: "paused", hidden: shown === null ? "" : null }, shown !== null && [
     h("strong", {}, `Paused at ${clock(shown)}`),
-    `, ${duration(Math.max(0, now - shown))} before the newest figures. `,
+    now - shown < 1 ? ", nothing newer yet. " : `, ${duration(now - shown)} before the newest figures. `,
     h("button", { type: "button", "data-pause": "" }, "go on"), h("small", {}, ` or key ${KEY}`)]);
 }
 
