@@ -1,7 +1,7 @@
 """What the page costs in the browser, with eight GPUs and eight servers: ``python -m benchmarks.browser``.
 
-CPU seconds of the renderer's main thread in a headless Chromium (``ThreadTime`` of ``Performance.getMetrics``): scripts,
-layout and painting, and not the time in which it waits for a CPU. It draws without a GPU, which a person's browser has.
+CPU seconds of the renderer's main thread in a headless Chromium (``ThreadTime`` of ``Performance.getMetrics``): it runs
+scripts, layout and painting. Waiting for a CPU is not counted. It draws without a GPU, which a person's browser has.
 """
 
 import shutil
