@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
+from docs.screenshots.dashboards import SETTLED
 from tests.browser import Browser
 from tests.program import Program, finished, running
 from tests.tmux import Terminal, terminal
@@ -54,6 +55,8 @@ def pages(browser: Browser, demo: Program, server: str, folder: Path) -> Iterato
         page = browser.open(f"{demo.base}/{address.format(server=quote(server))}", width=width, height=900)
         page.prefer(scheme)
         page.wait_until("document.querySelector('[data-component=kv_used]')", seconds=60)
+        page.evaluate(SETTLED)
+        page.resize(width, int(page.evaluate("document.documentElement.scrollHeight")))
         page.screenshot(folder / f"{name}.png")
         page.close()
         yield folder / f"{name}.png"
