@@ -407,6 +407,6 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     reload: Reload | None = None
     web_config_current: bool = True  # in force as its files are now
     simulated: bool = False  # its driver and processes are a demo's
-    pace: float = 1.0  # seconds of the node's life in one of the clock; forecasts are in the former
+    pace: float = 1.0  # seconds of the node's life in one of the clock; growth and forecasts are in the former
     recorder: Recorder | None = None
     recording: Recording | None = None  # of which this is; None where it is of this host, now

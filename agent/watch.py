@@ -68,6 +68,7 @@ class ServerWatch:
         self.host_oom_kills: int | None = None
         self.restarts = 0
         self.histories: dict[tuple[str, str], PoolHistory] = {}
+        self._pace = 1.0
         self._forecasters: dict[Key, tuple[PoolFacts, PoolForecaster]] = {}
         self._rank_of = rank_of
         self._is_one_process = is_one_process
@@ -86,6 +87,7 @@ class ServerWatch:
 
         ``pace``: seconds of its life in one of the clock, another than 1 only of a simulated server.
         """
+        self._pace = pace
         reading = completed(reading, self.log)
         last, self._last = self._last, reading
         restarted = last is not None and _restarted(last, reading)
@@ -212,7 +214,7 @@ class ServerWatch:
             model_path=self.facts.model_path,
             arguments=values,
             growth_tokens_per_second={
-                key: growth
+                key: growth / self._pace
                 for key, history in self.histories.items()
                 if (growth := history.growth_tokens_per_second()) is not None
             },

@@ -7,6 +7,7 @@ import signal
 import socket
 import ssl
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import bcrypt
@@ -202,7 +203,9 @@ def test_no_descriptor_left_for_a_connection(node: Node) -> None:
         limits = process.rlimit(psutil.RLIMIT_NOFILE)
         taken = {int(number.name) for number in Path(f"/proc/{process.pid}/fd").iterdir()}
         process.rlimit(psutil.RLIMIT_NOFILE, (min(set(range(len(taken) + 1)) - taken), limits[1]))
-        with socket.create_connection(("127.0.0.1", httpx.URL(program.base).port or 0)):
+        with ExitStack() as held:
+            for _ in range(8):  # more than what it may have had open only just then
+                held.enter_context(socket.create_connection(("127.0.0.1", httpx.URL(program.base).port or 0)))
             program.until(lambda: any("can't accept connections" in line for line in program.errors))
         process.rlimit(psutil.RLIMIT_NOFILE, limits)
 

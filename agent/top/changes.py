@@ -16,10 +16,12 @@ class Changes:
 
     def __init__(self) -> None:
         self._seen: dict[Key, deque[tuple[float, int]]] = {}
+        self._pace = 1.0
 
     def add(self, snapshot: Snapshot) -> None:
         """Take a newer snapshot. What is in it no more is forgotten."""
         before, self._seen = self._seen, {}
+        self._pace = snapshot.pace
         for server in snapshot.servers:
             if server.age_seconds is not None:
                 for key, tokens in _tokens(server):
@@ -27,10 +29,10 @@ class Changes:
                     self._seen[key] = _with(seen, snapshot.time - server.age_seconds, tokens, falls=len(key) > 1)
 
     def per_second(self) -> Mapping[Key, float]:
-        """Net change over the last 15 s, or over as many as were seen, two at least."""
+        """Net change over the last 15 s, or over as many as were seen, two at least, by seconds of the node's life."""
         ends = {key: (seen[0], seen[-1]) for key, seen in self._seen.items()}
         return {
-            key: (last[1] - first[1]) / (last[0] - first[0])
+            key: (last[1] - first[1]) / (last[0] - first[0]) / self._pace
             for key, (first, last) in ends.items()
             if last[0] - first[0] >= LEAST_SECONDS
         }

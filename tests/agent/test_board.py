@@ -208,6 +208,17 @@ def test_pool_and_request_figures(bench: Bench) -> None:
     assert server.ranks[0].pool_bytes == {"full": BLOCKS * BLOCK}
 
 
+@pytest.mark.parametrize("pace", [1.0, 30.0])
+def test_growth_is_by_the_seconds_of_the_node(pace: float) -> None:
+    """As forecasts are, so that tokens left by growth is time left, however fast a simulated node lives."""
+    watch = ServerWatch(facts(), rank_of=rank_of)
+    for second in range(60):
+        reading = serving(float(second))
+        watch.took(replace(reading, pools=(replace(reading.pools[0], used_tokens=300 * second),)), pace=pace)
+
+    assert watch.view().growth_tokens_per_second == {("0", "full"): pytest.approx(300 / pace)}
+
+
 GEMMA = LLAMA | {"model_type": "gemma2", "sliding_window": 4096, "head_dim": 128, "query_pre_attn_scalar": 128}
 
 

@@ -44,6 +44,11 @@ def test_changes_by_the_second(snapshots: list[Snapshot], expected: tuple[float 
     assert _told(*snapshots) == expected
 
 
+def test_a_simulated_node_lives_by_seconds_of_its_own() -> None:
+    """Figures by the second of a node that lives ten times as fast are a tenth of those by the clock."""
+    assert _told(*(replace(one, pace=10.0) for one in (_at(0, 100, 1000), _at(2, 300, 1400)))) == (10.0, 20.0)
+
+
 def test_what_is_gone_is_forgotten() -> None:
     """A server that comes back later has no past."""
     changes = Changes()
