@@ -76,7 +76,8 @@ CATALOGUE: tuple[Metric, ...] = (
     _gauge(
         "kv_exhaustion_seconds",
         "server replica pool bound",
-        "Seconds until the pool is full, 0 while requests lose their place in it; likely, and early at the soonest.",
+        "Seconds until the pool is full, likely at its growth and early at the soonest;"
+        " 0 while requests lose their place in it, and two minutes longer.",
     ),
     _gauge(
         "kv_exhaustion_probability",

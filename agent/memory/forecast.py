@@ -11,7 +11,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from agent.memory.chains import Chains, chains_of, with_long
-from agent.memory.demand import Demand
 from agent.memory.exhaustion import Outcome
 from agent.memory.levels import Holding, Level, Levels
 from agent.memory.pool_state import Evidence, PoolState
@@ -40,7 +39,8 @@ Cause = Literal["shortage", "full", "admitted_demand", "growth", "arrivals", "no
 class Forecast(Struct, frozen=True, kw_only=True):
     """One pool as it was seen at ``at`` (monotonic). Times are seconds, shares 0-1; None: the data do not carry it.
 
-    ``likely_seconds`` and ``early_seconds``: until it is full, 0 while exhausted, None also beyond 30 minutes.
+    ``likely_seconds`` and ``early_seconds``: until it is full, 0 while exhausted, which it is until two minutes after
+    the last request lost its place; None also beyond 30 minutes.
     ``outcome``: what happens then. ``cause``: what weighs most at the newest look. ``queue_at_limit``: requests wait
     for the sequence limit, not for room. ``age_seconds``: of the newest reading. ``held_seconds``: how long ago a look
     asked for the level last, None while one does.
@@ -162,27 +162,19 @@ def _wanted(soon: float | None, later: float | None, used: float, *, limited: bo
 
 
 def _left(known: Evidence) -> tuple[float | None, float | None]:
-    """Seconds until it is full, likely and early: by its own growth where that is certain, else by what is wanted."""
-    room, slope = max(0.0, 1 - known.used), known.slope
-    likely: float | None = None
-    if not known.reserves and slope > 2 * known.slope_sd and slope > 0:
-        likely = room / slope
-    by_demand = _first(known.demands, known.capacity, sds=0.0)
-    if by_demand is not None and (_admitted(known) or 0.0) >= 0.8:
-        likely = by_demand if likely is None else min(likely, by_demand)
-    if likely is None:
+    """Seconds until it is full at its own growth, where that is certain; early at the most it may be, or is wanted."""
+    if not _grows(known):
         return None, None
-    early = _first(known.demands, known.capacity, sds=1.0)
-    if not known.reserves and slope + 2 * known.slope_sd > 0:
-        by_growth = room / (slope + 2 * known.slope_sd)
-        early = by_growth if early is None else min(early, by_growth)
-    early = likely if early is None else min(early, likely)
+    room = max(0.0, 1 - known.used)
+    likely = room / known.slope
+    wanted = (one.seconds for one in known.demands if one.mean + one.sd >= known.capacity)
+    early = min(room / (known.slope + 2 * known.slope_sd), next(wanted, likely))
     return (likely if likely <= MOST_SECONDS else None), (early if early <= MOST_SECONDS else None)
 
 
-def _first(wanted: tuple[Demand, ...], capacity: int, *, sds: float) -> float | None:
-    """The first moment at which the mean and so many standard deviations fill the pool."""
-    return next((one.seconds for one in wanted if one.mean + sds * one.sd >= capacity), None)
+def _grows(known: Evidence) -> bool:
+    """Whether use rises by more than what readings scatter; what an engine sets aside does not grow by itself."""
+    return not known.reserves and known.slope > max(0.0, 2 * known.slope_sd)
 
 
 def _admitted(known: Evidence | None) -> float | None:
@@ -200,7 +192,7 @@ def _cause(known: Evidence | None, used: float, *, short: bool, level: Level) ->
         return "admitted_demand"
     if used >= AT_RISK_USED:
         return "full"
-    if known is not None and not known.reserves and known.slope > 2 * known.slope_sd and known.slope > 0:
+    if known is not None and _grows(known):
         return "growth"
     return "arrivals"
 

@@ -19,7 +19,6 @@ const OUTCOMES = {
   pause: "the newest requests are paused", queue: "new requests wait", refuse: "all running requests fail",
   truncate: "a request loses the beginning of its context",
 };
-const DEMAND_RATIO = 0.8; // of the pool: from there on the forecast weighs what running requests will need
 const OWNERS = { other_processes: "processes of no server", hidden: "no visible process", host: "the host" };
 
 /** The level of risk and its reason as a tag, and small ones of the other reasons; nothing while all is well. */
@@ -72,12 +71,7 @@ export function poolLeft({ forecast, growth_tokens_per_second: growth }) {
     forecast.queue_at_limit && "Requests wait for the limit of running ones, not for room.");
   const shown = forecast.exhausted ? "full" : `full in ${duration(likely)}`;
   return h("span", { class: "left", "data-left": likely, "data-level": forecast.level }, why(shown, { kind: "computed", text }),
-    !forecast.exhausted && !(growth > 0) && h("small", {}, ` ${source(forecast)}`));
-}
-
-/** What a forecast is from that growth does not show, or not yet. */
-function source({ admitted_ratio: admitted }) {
-  return admitted >= DEMAND_RATIO ? "by what running requests will still need" : "by its course so far";
+    !forecast.exhausted && !(growth > 0) && h("small", {}, " by its course so far"));
 }
 
 /** What grows on a device and how long until it is full; nothing where nothing is known to grow. */

@@ -114,7 +114,7 @@ def test_the_title_names_what_is_gravest(show: Open) -> None:
 
 
 def test_a_forecast_beside_unknown_growth_says_what_it_is_from(show: Open) -> None:
-    """Requests that run already will need more, which growth does not show."""
+    """The line of three minutes has no figure yet, or falls, when the one since the start is certain."""
 
     def node(tick: int) -> Snapshot:
         chat, *others = sample.node(tick).servers
@@ -126,8 +126,8 @@ def test_a_forecast_beside_unknown_growth_says_what_it_is_from(show: Open) -> No
     heading = "document.querySelector('[data-server-card=chat] h3').innerText.replaceAll('\\u202f', ' ')"
 
     assert "growth not known yet" in unknown.evaluate(heading)
-    assert "full in 7 min by what running requests will still need" in unknown.evaluate(heading)
-    assert "by what" not in known.evaluate(heading)
+    assert "full in 7 min by its course so far" in unknown.evaluate(heading)
+    assert "by its course" not in known.evaluate(heading)
 
 
 def test_a_row_cuts_neither_tag_nor_name(show: Open) -> None:
