@@ -58,7 +58,7 @@ class ProcessTable:
         Raises:
             OSError: there is no process table.
         """
-        if at - self._read_at < within:
+        if 0 <= at - self._read_at < within:
             return self._known
         self._pass += 1
         self._read_at = at
