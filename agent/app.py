@@ -103,7 +103,8 @@ class Agent:
         )
         self.past: Past | None = None
         self._state_file = StateFile(state_directory) if state_directory is not None else None
-        writer = self._recorder(state_directory) if state_directory is not None and settings.recorder.minutes else None
+        recorded = state_directory if settings.recorder.minutes else None
+        writer = self._recorder(recorded, pace) if recorded is not None else None
         self._pace(settings)
         self.poller = Poller(
             self.board,
@@ -149,7 +150,7 @@ class Agent:
         self._pace(settings)
         self.poller.take_intervals(settings.intervals)
 
-    def _recorder(self, state_directory: Path) -> Writer:
+    def _recorder(self, state_directory: Path, pace: float) -> Writer:
         """Let the board's readings be recorded there."""
         sizes = self.settings.recorder
         ring = Ring(state_directory, minutes=sizes.minutes, max_bytes=sizes.max_bytes)
@@ -161,6 +162,7 @@ class Agent:
             recalled=lambda: self.board.upgrades.records,
             run=secrets.token_hex(8),
             simulated=self._simulated_state is not None,
+            pace=pace,
             clock=time.monotonic,
             wall=time.time,
         )
@@ -223,6 +225,7 @@ def replayed_board(
         clock=clock,
         wall=wall,
         simulated=start.simulated,
+        pace=start.pace,
         recording=recording,
     )
 

@@ -4,9 +4,9 @@ Readings, no snapshots: a replay goes through the same pipeline. ``at`` is the a
 since the epoch. Fields may be added with a default; anything else is a new version of the format.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from agent.memory.upgrades import Record as UpgradeRecord
 from agent.watch import ServerFacts
@@ -166,6 +166,7 @@ class Start(Struct, frozen=True, kw_only=True, tag="start"):
     """The beginning of a segment: all that one who has not read what was before needs to go on from here.
 
     ``run`` is the same for all segments of one agent; ``gap``: records are missing between the one before and this.
+    ``pace``: seconds of the node's life in one of ``at``, another than 1 only of a simulated node.
     """
 
     at: float
@@ -173,6 +174,7 @@ class Start(Struct, frozen=True, kw_only=True, tag="start"):
     run: str
     version: str
     simulated: bool
+    pace: Annotated[float, Meta(gt=0, le=100)] = 1.0
     gap: bool = False
     state: tuple[State, ...]
 

@@ -55,6 +55,7 @@ class Tape:
         recalled: Callable[[], Mapping[str, UpgradeRecord]],
         run: str,
         simulated: bool,
+        pace: float,
         clock: Callable[[], float],
         wall: Callable[[], float],
     ) -> None:
@@ -63,6 +64,7 @@ class Tape:
         self._recalled = recalled
         self._run = run
         self._simulated = simulated
+        self._pace = pace
         self._clock = clock
         self._wall = wall
         self._names: tuple[str, ...] = ()
@@ -168,6 +170,7 @@ class Tape:
                 run=self._run,
                 version=__version__,
                 simulated=self._simulated,
+                pace=self._pace,
                 gap=gap,
                 state=tuple(state),
             )

@@ -60,12 +60,16 @@ class Clock:
 class Bench:
     """One board over servers, with shortcuts that hand readings in."""
 
-    def __init__(self, *facts: ServerFacts) -> None:
+    def __init__(self, *facts: ServerFacts, pace: float = 1.0) -> None:
         self.clock = Clock()
         self.wall_offset = 1e9
         self.watches = [ServerWatch(one, rank_of=rank_of) for one in facts]
         self.board = Board(
-            self.watches, memory_interval_seconds=1.0, clock=self.clock, wall=lambda: self.clock.now + self.wall_offset
+            self.watches,
+            memory_interval_seconds=1.0,
+            clock=self.clock,
+            wall=lambda: self.clock.now + self.wall_offset,
+            pace=pace,
         )
 
     def node(self, *devices: DeviceReading) -> None:

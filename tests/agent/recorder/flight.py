@@ -23,9 +23,16 @@ class Flight(Bench):
     """One server on one GPU unless told otherwise; ``live`` is what was published, tick by tick."""
 
     def __init__(
-        self, folder: Path, *servers: ServerFacts, run: str = "one", minutes: float = 30, max_bytes: int = 64 << 20
+        self,
+        folder: Path,
+        *servers: ServerFacts,
+        run: str = "one",
+        minutes: float = 30,
+        max_bytes: int = 64 << 20,
+        pace: float = 1.0,
     ) -> None:
-        super().__init__(*(servers or (facts(),)))
+        super().__init__(*(servers or (facts(),)), pace=pace)
+        self.pace = pace
         self.folder = folder
         self.ring = Ring(folder, minutes=minutes, max_bytes=max_bytes)
         self.writer = Writer(self.ring, clock=self.clock, wall=self.wall, max_queued=500)
@@ -42,6 +49,7 @@ class Flight(Bench):
             recalled=lambda: self.board.upgrades.records,
             run=run,
             simulated=False,
+            pace=self.pace,
             clock=self.clock,
             wall=self.wall,
         )

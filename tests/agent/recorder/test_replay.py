@@ -23,9 +23,10 @@ def same(snapshot: Snapshot) -> bytes:
 
 
 def test_every_tick_is_as_it_was(tmp_path: Path) -> None:
-    """Byte by byte, of a life in which all kinds of readings and faults come in any order."""
-    for seed in range(4):
-        flight = Flight(tmp_path / str(seed), facts("chat"), facts("code", url="http://127.0.0.1:8001"))
+    """Byte by byte, of lives in which all kinds of readings and faults come in any order, simulated ones too."""
+    for seed, pace in enumerate((1.0, 10.0, 1.0, 20.0)):
+        servers = facts("chat"), facts("code", url="http://127.0.0.1:8001")
+        flight = Flight(tmp_path / str(seed), *servers, pace=pace)
         chance = random.Random(seed)
         share = Share(uuid="GPU-0", components={"weights": GIB})
         run = Run(engine="vllm", version="0.19.1", started_at=1.0, settled_at=2.0, devices=(share,))
