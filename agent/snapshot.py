@@ -25,6 +25,8 @@ from collectors.readings import (
 
 SCHEMA: Literal["vramscope.snapshot/1"] = "vramscope.snapshot/1"
 WINDOWS = ("60s", "start")
+FULL_RATIO = 0.9
+"""Of its pool in use: below it one that ran out lately has room again."""
 Bound = Literal["low", "likely", "high"]
 BOUNDS: tuple[Bound, ...] = ("low", "likely", "high")
 

@@ -14,7 +14,7 @@ from agent.memory.risk import Risk
 from agent.memory.transients import Transient
 from agent.memory.units import duration_text, size_text
 from agent.printable import all_printable
-from agent.snapshot import Collector, Device, Fragmentation, Log, Pool, Rank, Server, Snapshot, Upgrade
+from agent.snapshot import FULL_RATIO, Collector, Device, Fragmentation, Log, Pool, Rank, Server, Snapshot, Upgrade
 from agent.sources import explained
 
 GIB = 2**30
@@ -197,8 +197,14 @@ def _risk(risk: Risk | None, *, explain: bool) -> Iterator[str]:
     if risk is None or risk.reason is None:
         return
     numbers = ", ".join(_number(name, value) for name, value in risk.numbers.items()) if explain else ""
-    also = "".join(f", {level}: {reason}" for reason, level in risk.also.items())
-    yield f"risk {risk.level}: {risk.reason}" + (f" ({numbers})" if numbers else "") + also
+    held = {risk.reason: risk.held_seconds, **risk.also_held_seconds}
+    first, *others = (f"{level}{_held(held.get(one))}: {one}" for one, level in risk.levels.items())
+    yield ", ".join([f"risk {first}" + (f" ({numbers})" if numbers else ""), *others])
+
+
+def _held(seconds: float | None) -> str:
+    """Beside a level that nothing asks for now."""
+    return "" if seconds is None else f", held for {duration_text(seconds)}"
 
 
 def _number(name: str, value: float) -> str:
@@ -232,7 +238,8 @@ def _left(pool: Pool) -> str:
     assert forecast is not None
     likely, early = forecast.exhaustion_seconds.likely, forecast.exhaustion_seconds.early
     if forecast.exhausted:
-        return f"full: {forecast.outcome}"
+        roomy = pool.used_ratio is not None and pool.used_ratio < FULL_RATIO
+        return f"{'ran out less than 2 min ago' if roomy else 'full'}: {forecast.outcome}"
     soonest = "" if early is None or early == likely else f", {duration_text(early)} at the soonest"
     return f"full in {duration_text(likely or 0.0)}{soonest}, then: {forecast.outcome}"
 

@@ -64,13 +64,15 @@ class Risk(Struct, frozen=True, kw_only=True):
     """The gravest level, with its reason: None while all is well. ``numbers`` are those of that reason's newest sign.
 
     ``held_seconds``: how long ago a sign asked for the level last, None while one does; ``numbers_age_seconds`` is 0
-    while there is such a sign. ``also``: the other reasons that are not ok, with their levels.
+    while there is such a sign. ``also``: the other reasons that are not ok, with their levels;
+    ``also_held_seconds``: of those whose level no sign asks for now, since when.
     """
 
     level: Level
     reason: Reason | None = None
     numbers: Mapping[str, float] = {}
     also: Mapping[Reason, Level] = {}
+    also_held_seconds: Mapping[Reason, float] = {}
     held_seconds: float | None = None
     numbers_age_seconds: float = 0.0
 
@@ -126,16 +128,20 @@ class RiskWatch:
         had = self._risk.reason
         reason, *others = sorted(levels, key=lambda one: (-LEVELS.index(levels[one]), one != had, REASONS.index(one)))
         seen_at, numbers = self._numbers.get(reason, (at, {}))
-        sign = found.get(reason)
-        late = sign.held_seconds if sign is not None and sign.held else self._held[reason].held_seconds
+        late = {one: seconds for one in levels if (seconds := self._late(one, found.get(one))) is not None}
         return Risk(
             level=levels[reason],
             reason=reason,
             numbers=numbers,
             also={other: levels[other] for other in others},
-            held_seconds=late,
+            also_held_seconds={other: late[other] for other in others if other in late},
+            held_seconds=late.get(reason),
             numbers_age_seconds=at - seen_at,
         )
+
+    def _late(self, reason: Reason, sign: Sign | None) -> float | None:
+        """How long ago its level was asked for last; None while it is."""
+        return sign.held_seconds if sign is not None and sign.held else self._held[reason].held_seconds
 
 
 def storm(shortages_per_minute: float | None, running: int | None) -> Sign | None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from msgspec.structs import replace
 
 from agent import __version__
-from agent.memory.units import size_text
+from agent.memory.units import duration_text, size_text
 from agent.postmortem.alarms import Alarms, Spell
 from agent.postmortem.columns import Columns
 from agent.postmortem.report import (
@@ -137,7 +137,7 @@ class Findings:
             start=times[start],
             before=times[before],
             after=times[after],
-            summary=_summary(incident, devices, alarms, minutes=(times[before] - times[start]) / 60),
+            summary=_summary(incident, devices, alarms, seconds=times[before] - times[start]),
             devices=devices,
             servers=tuple(self._server(server, start, before, after) for server in self._servers.values()),
             events=tuple(self._events),
@@ -293,7 +293,7 @@ def _thinned(count: int, *, keep: int) -> list[int]:
 
 
 def _summary(
-    incident: Incident | None, devices: Sequence[DeviceFinding], alarms: Sequence[AlarmFinding], *, minutes: float
+    incident: Incident | None, devices: Sequence[DeviceFinding], alarms: Sequence[AlarmFinding], *, seconds: float
 ) -> str:
     """The whole story in some sentences."""
     parts = []
@@ -302,17 +302,7 @@ def _summary(
     else:
         times = f", {incident.count} times" if incident.count > 1 else ""
         parts.append(f"{incident.subject}: {incident.text}{times}.")
-    risen = [(device, one) for device in devices for one in device.components if one.component != "free"]
-    most = max(risen, key=lambda pair: pair[1].rise_bytes, default=None)
-    if most is not None and most[1].rise_bytes > 0:
-        device, one = most
-        whose = f" of {one.server}" if one.server else ""
-        parts.append(
-            f"In the {minutes:.1f} min before, {one.component}{whose} on gpu {device.gpu} rose most, by "
-            f"{size_text(one.rise_bytes)}{' (at first it was not known)' if one.start_bytes is None else ''}."
-        )
-    else:
-        parts.append(f"In the {minutes:.1f} min before, no component rose.")
+    parts.append(f"In the {duration_text(seconds)} before, {_risen(devices)}.")
     led = [one for one in alarms if one.lead_seconds is not None and not one.from_start]
     if led:
         first = led[0]
@@ -320,3 +310,18 @@ def _summary(
     elif incident is not None:
         parts.append("No alarm came before it.")
     return " ".join(parts)
+
+
+def _risen(devices: Sequence[DeviceFinding]) -> str:
+    """What rose most, and what was more and came only then: of that nobody knows that it grew."""
+    parts = [(device, one) for device in devices for one in device.components if one.component != "free"]
+    parts = sorted((pair for pair in parts if pair[1].rise_bytes > 0), key=lambda pair: -pair[1].rise_bytes)
+    rose = next((pair for pair in parts if pair[1].start_bytes is not None), None)
+    told = [] if rose is None else [f"{_part(*rose)} rose most, by {size_text(rose[1].rise_bytes)}"]
+    if parts and parts[0] is not rose:
+        told.append(f"{_part(*parts[0])}, not known at first, came to {size_text(parts[0][1].rise_bytes)}")
+    return "; ".join(told) or "no component rose"
+
+
+def _part(device: DeviceFinding, one: Moved) -> str:
+    return f"{one.component}{f' of {one.server}' if one.server else ''} on gpu {device.gpu}"

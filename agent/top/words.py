@@ -7,10 +7,9 @@ from agent.memory.levels import Level
 from agent.memory.risk import Reason, Risk
 from agent.memory.units import GIB, duration_text
 from agent.printable import printable
-from agent.snapshot import ExhaustionSeconds
+from agent.snapshot import FULL_RATIO, ExhaustionSeconds
 
 UNKNOWN = "-"
-FULL = 0.9
 LEVELS: dict[Level, str] = {"ok": "ok", "watch": "watch", "at_risk": "at risk", "critical": "critical"}
 REASONS: dict[Reason, str] = {
     "pool_exhaustion": "pool fills",
@@ -63,7 +62,7 @@ def left(seconds: ExhaustionSeconds | None, used_ratio: float | None = None, *, 
         return UNKNOWN
     if value > 0:
         return duration_text(value)
-    return "ran out" if used_ratio is not None and used_ratio < FULL else "full"
+    return "ran out" if used_ratio is not None and used_ratio < FULL_RATIO else "full"
 
 
 def gib(used: int | None, total: int | None) -> str:

@@ -26,7 +26,8 @@ export function riskTags({ risk }) {
   if (!risk || risk.level === "ok") return null;
   return [
     riskTag("tag", risk.reason, risk.level, risk.held_seconds === null ? "" : ", held"),
-    Object.entries(risk.also).map(([reason, level]) => riskTag("tag also", reason, level)),
+    Object.entries(risk.also).map(([reason, level]) => riskTag("tag also", reason, level,
+      risk.also_held_seconds[reason] === undefined ? "" : ", held")),
   ];
 }
 

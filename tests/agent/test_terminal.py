@@ -2,11 +2,14 @@
 
 from io import StringIO
 
+import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
+from agent.memory.levels import Level
+from agent.memory.risk import Reason, Risk
 from agent.printable import all_printable
-from agent.snapshot import Server, Snapshot, Upgrade
+from agent.snapshot import ExhaustionSeconds, Server, Snapshot, Upgrade
 from agent.terminal import print_snapshot
 from tests.agent.web.sample import node
 
@@ -67,6 +70,33 @@ def test_what_comes_is_said_in_words() -> None:
     assert "full in 5 h; " in text
     assert "step 15 min ago: " in text
     assert text.count("risk ") == 2
+
+
+@pytest.mark.parametrize(
+    ("used", "said"), [(0.18, "pool ran out less than 2 min ago: preempt"), (0.97, "pool full: preempt")]
+)
+def test_a_pool_that_has_room_again_is_not_full(used: float, said: str) -> None:
+    """A shortage stands for two minutes; use falls with it, as requests lost their place."""
+    snapshot = node(0)
+    server = snapshot.servers[0]
+    assert server.pools[0].forecast is not None
+    gone = ExhaustionSeconds(likely=0.0, early=0.0)
+    forecast = replace(server.pools[0].forecast, exhausted=True, exhaustion_seconds=gone)
+    pool = replace(server.pools[0], used_ratio=used, forecast=forecast)
+
+    assert said in text_of(replace(snapshot, servers=(replace(server, pools=(pool,)),)))
+
+
+def test_what_is_held_says_so() -> None:
+    """Beside the level that nothing asks for now, the main one or another."""
+    snapshot = node(0)
+    also: dict[Reason, Level] = {"fragmentation": "watch", "blind": "watch"}
+    risk = Risk(level="watch", reason="low_headroom", held_seconds=120.0, also=also, also_held_seconds={"blind": 30.0})
+
+    text = text_of(replace(snapshot, devices=(replace(snapshot.devices[0], risk=risk),)))
+
+    assert "risk watch, held for 2 min: low_headroom" in text
+    assert "watch: fragmentation, watch, held for 30 s: blind" in " ".join(text.split())
 
 
 def test_what_can_be_printed_is_as_it_was() -> None:

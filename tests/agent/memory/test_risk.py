@@ -99,6 +99,17 @@ def test_a_held_level_says_since_when_and_how_old_its_numbers_are() -> None:
     assert elsewhere.held_seconds == 7.0
 
 
+def test_other_reasons_say_that_they_are_held_too() -> None:
+    """So that what is over is not taken for one of several things that are wrong now."""
+    watch = RiskWatch()
+    watch.look(0.0, [watch_sign("at_risk", "hardware"), watch_sign(reason="low_headroom"), watch_sign(reason="blind")])
+
+    later = watch.look(30.0, [watch_sign("at_risk", "hardware"), watch_sign(reason="blind")])
+
+    assert later.also == {"low_headroom": "watch", "blind": "watch"}
+    assert (later.held_seconds, later.also_held_seconds) == (None, {"low_headroom": 30.0})
+
+
 def test_the_gravest_sign_gives_the_reason() -> None:
     """Of two as grave the first of the closed list, and then the one that it has."""
     watch = RiskWatch()

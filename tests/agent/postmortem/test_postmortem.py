@@ -219,7 +219,26 @@ def test_a_server_that_was_not_there_at_first(tmp_path: Path) -> None:
         flight.ticks()
     flight.lives(20)
 
-    assert "on gpu 0 rose most, by 40.00 GiB (at first it was not known)." in report_of(flight.file).summary
+    summary = report_of(flight.file).summary
+    assert "before, runtime of chat on gpu 0, not known at first, came to 40.00 GiB." in summary
+
+
+def test_what_rose_stands_before_what_only_came(tmp_path: Path) -> None:
+    """A guest that grows, and a server that is there only later and holds more."""
+    flight = Flight(tmp_path)
+    for second in range(20):
+        held = {9: (second + 1) * GIB} | ({7: 40 * GIB} if second >= 5 else {})
+        flight.node(gpu(flight.clock, used=held, free=79 * GIB - sum(held.values())))
+        if second >= 5:
+            flight.tree(7)
+            flight.server()
+        flight.ticks()
+    flight.writer.flush()
+
+    assert (
+        "In the 19 s before, other_processes on gpu 0 rose most, by 19.00 GiB; "
+        "runtime of chat on gpu 0, not known at first, came to 40.00 GiB." in report_of(flight.file).summary
+    )
 
 
 def test_a_time_without_readings(tmp_path: Path) -> None:
