@@ -227,8 +227,8 @@ def test_what_rose_stands_before_what_only_came(tmp_path: Path) -> None:
     """A guest that grows, and a server that is there only later and holds more."""
     flight = Flight(tmp_path)
     for second in range(20):
-        held = {9: (second + 1) * GIB} | ({7: 40 * GIB} if second >= 5 else {})
-        flight.node(gpu(flight.clock, used=held, free=79 * GIB - sum(held.values())))
+        held: dict[int, int | None] = {9: (second + 1) * GIB, **({7: 40 * GIB} if second >= 5 else {})}
+        flight.node(gpu(flight.clock, used=held, free=(38 if second >= 5 else 78) * GIB - second * GIB))
         if second >= 5:
             flight.tree(7)
             flight.server()
