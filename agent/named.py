@@ -60,7 +60,7 @@ def _named_parts(server: ServerView, seat: Seat, allocator: Allocator | None) ->
 
 
 _APART = "endpoint: blocks of caches beside the pool, times bytes of a block by the model's layout"
-_FILLED = ", divided by the endpoint's usage"
+_FILLED = ", split by the endpoint's usage"
 
 
 class _Ages(Struct, frozen=True, kw_only=True):

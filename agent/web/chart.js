@@ -4,10 +4,12 @@
 import { h, svg } from "./dom.js";
 import { lines } from "./evidence.js";
 import { count, difference, duration, percent, rate } from "./format.js";
+import { hasRoom } from "./outlook.js";
 import { HEIGHT, picture, pointAt, round, spanOf, thinned, unbroken, WIDTH, xOf } from "./plot.js";
 
 const TOP = 6; // room above the capacity
 const MINUTE = 60;
+const KNOWN_RATIO = 0.9; // of the time that is shown: less is said
 
 /** The chart of one pool; nothing where its use was never known. `pace`: seconds of its life in one of the clock. */
 export function chart(server, pool, { history, pace }) {
@@ -23,12 +25,12 @@ export function chart(server, pool, { history, pace }) {
   const last = known.at(-1)?.[1] ?? null;
   const left = last !== null && capacity !== null && foreseen(forecast, pace);
   const future = left ? Math.min(2 * span, Math.max(span / 4, left.likely * 1.2)) : 0;
-  const plot = { start: end - span, end, future, pace, label: `Tokens of ${server} at a time`,
-    read: (time) => reading(all, known, { time, span, capacity, gap: history.gap }) };
+  const plot = { start: end - span, end, future, pace, gap: history.gap, label: `Tokens of ${server} at a time`,
+    read: (time) => reading(all, known, { time, span, capacity, gap: history.gap, pace }) };
   const x = xOf(plot);
   const y = (used) => round(HEIGHT - ((HEIGHT - TOP) * used) / top);
   const runs = unbroken(points, history.gap).map((run) => run.map(([time, used]) => `${x(time)} ${y(used)}`));
-  const text = described({ span, known, last, capacity, forecast, left });
+  const text = described({ span: span * pace, known, last, pool, left });
   return h("figure", { class: "chart", "data-points": known.length, "data-last": last, "data-span": span,
     "data-end": end },
     h("figcaption", {}, capacity === null ? "highest" : "capacity", ` ${count(top)} tokens`),
@@ -42,22 +44,24 @@ export function chart(server, pool, { history, pace }) {
 }
 
 /** What is known of a time, or without one of all that is shown. */
-function reading(all, known, { time, span, capacity, gap }) {
+function reading(all, known, { time, span, capacity, gap, pace }) {
   if (time === null) {
     const used = known.map((point) => point[1]);
+    const seconds = used.length && known.at(-1)[0] - known[0][0];
+    const when = seconds < KNOWN_RATIO * span ? `the ${duration(seconds * pace)} that are known` : duration(span * pace);
     return { items: used.length ? [{ text: `between ${count(Math.min(...used))} and ${count(Math.max(...used))} tokens in ${
-      duration(span)}` }] : [] };
+      when}` }] : [] };
   }
   const point = pointAt(all, time, gap);
   if (!point) return { time, items: [{ text: "its use is not known" }] };
   const [at, used, cached = null] = point;
-  const before = pointAt(all, at - MINUTE, gap);
+  const before = pointAt(all, at - MINUTE / pace, gap);
   return { time: at, items: [
     { component: "kv_used", text: `used ${count(used)}${capacity ? ` (${percent(used / capacity)})` : ""}` },
     cached !== null && { component: "kv_cached", text: `cached ${count(cached)}` },
     capacity !== null && { component: "kv_free", text: `${cached === null ? "available" : "free"} ${
       count(capacity - used - (cached ?? 0))}` },
-    before && { text: `${rate(difference(used, before[1]) / (at - before[0]))} tokens/s over the minute before` },
+    before && { text: `${rate(difference(used, before[1]) / (at - before[0]) / pace)} tokens/s over the minute before` },
   ].filter((item) => item) };
 }
 
@@ -86,12 +90,13 @@ function area(run) {
 }
 
 /** What the chart shows, in words. */
-function described({ span, known, last, capacity, forecast, left }) {
+function described({ span, known, last, pool, left }) {
+  const { capacity_tokens: capacity, forecast } = pool;
   const used = known.map((point) => point[1]);
   return lines(
     `Used tokens over ${duration(span)}: ${count(used[0])} at first, now ${count(last)} of ${count(capacity)}.`,
     `At most ${count(Math.max(...used))}, at least ${count(Math.min(...used))}.`,
-    forecast?.exhausted && "It is full.",
+    forecast?.exhausted && (hasRoom(pool) ? "It ran out." : "It is full."),
     left && `Full in ${duration(forecast.exhaustion_seconds.likely)} at the present course${left.early < left.likely
       ? `, in ${duration(forecast.exhaustion_seconds.early)} at the soonest` : ""}.`);
 }

@@ -1,13 +1,13 @@
-// What is about to go wrong: every server and GPU with a level of risk above ok, the gravest first, with the numbers that
-// say so and the page that says what to do.
+// What is about to go wrong, or has: every server that is down, and all with a level of risk above ok, the gravest first,
+// with the numbers that say so and the page that says what to do.
 
 import { h } from "./dom.js";
 import { count, duration, gib, gpuName, percent, plural } from "./format.js";
-import { deviceSoonest, poolSoonest, riskTags } from "./outlook.js";
+import { deviceSoonest, fullText, hasRoom, poolSoonest, riskTags } from "./outlook.js";
 import { nameOf } from "./pools.js";
 import { serverLink } from "./route.js";
 
-const LEVELS = ["watch", "at_risk", "critical"];
+const LEVELS = ["watch", "at_risk", "critical", "down"];
 const RUNBOOKS = "https://github.com/vramscope/vramscope/blob/main/docs/runbooks";
 const PAGES = {
   pool_exhaustion: "kv-pool-exhausting", preemption_storm: "preemption-storm", no_transient_room: "no-transient-room",
@@ -33,13 +33,13 @@ export function coming(servers, devices, { links }) {
       : h("p", { class: "note" }, well(servers, devices)));
 }
 
-/** What has a level of risk above ok, the gravest first. */
+/** What is down or has a level of risk above ok, the gravest first. */
 export function risky(servers, devices) {
   const found = [
     ...servers.map((server) => ({ ...server, is: server.name, called: server.name, left: poolSoonest(server) })),
     ...devices.map((device) => ({ ...device, is: device.uuid, called: gpuName(device.gpu), left: deviceSoonest(device) })),
   ].filter(isRisky);
-  return found.sort((a, b) => LEVELS.indexOf(b.risk.level) - LEVELS.indexOf(a.risk.level));
+  return found.sort((a, b) => LEVELS.indexOf(levelOf(b)) - LEVELS.indexOf(levelOf(a)));
 }
 
 /** That nothing is about to go wrong, with what is nearest to it. */
@@ -65,30 +65,41 @@ export function lowest(devices) {
   return known.sort((a, b) => a.headroom_ratio - b.headroom_ratio)[0];
 }
 
-function isRisky({ risk }) {
-  return risk !== null && LEVELS.includes(risk.level);
-}
+/** The level of risk; a server that is down is past all of them. */
+export const levelOf = ({ state, risk }) => (state === "down" ? state : risk?.level ?? "ok");
+
+const isRisky = (one) => LEVELS.includes(levelOf(one));
 
 function share(all, noun) {
-  const risky = all.filter(isRisky).length;
-  return `${risky || "no"} of ${plural(all.length, noun)}`;
+  return `${count(all.filter(isRisky).length)} of ${plural(all.length, noun)}`;
 }
 
 function entry(one, links) {
-  const { reason } = one.risk;
+  const isDown = one.state === "down";
+  const page = one.risk?.reason ? PAGES[one.risk.reason] : "server-blind";
   return h("li", { "data-key": one.is, "data-coming": one.is },
-    h("b", {}, links && one.pools ? serverLink(one.name) : one.called), " ", riskTags(one),
-    one.left !== null && h("span", { class: "left" }, one.left > 0 ? `full in ${duration(one.left)}` : "full"),
-    h("small", {}, [place(one), because(one.risk)].filter((text) => text).join("; ")),
-    PAGES[reason] && h("a", { class: "runbook", href: `${RUNBOOKS}/${PAGES[reason]}.md`, rel: "noreferrer" }, "what to do"));
+    h("b", {}, links && one.pools ? serverLink(one.name) : one.called), " ",
+    isDown && h("span", { class: "tag", "data-state": "down" }, "down"), riskTags(one),
+    one.left !== null && h("span", ...left(one)),
+    h("small", {}, [place(one), isDown && since(one), one.risk && because(one.risk)].filter((text) => text).join("; ")),
+    page && h("a", { class: "runbook", href: `${RUNBOOKS}/${page}.md`, rel: "noreferrer" }, "what to do"));
 }
+
+/** How long until it is full; of pools that ran out the fullest speaks. */
+function left({ left: seconds, pools = [] }) {
+  if (seconds > 0) return [{ class: "left" }, `full in ${duration(seconds)}`];
+  const [fullest] = pools.filter(({ forecast }) => forecast?.exhausted).sort((a, b) => b.used_ratio - a.used_ratio);
+  return [{ class: "left", "data-past": fullest && hasRoom(fullest) && "" }, fullest ? fullText(fullest) : "full"];
+}
+
+const since = ({ age_seconds: age }) => (age === null ? "" : `last answer ${duration(age)} ago`);
 
 /** Where a server is: its GPUs, and of several pools those that are as grave as it is. */
 function place(one) {
   if (!one.pools) return "";
   const gpus = [...new Set(one.ranks.map(({ gpu }) => gpu))];
   const on = gpus.length > MOST_GPUS ? plural(gpus.length, "GPU") : gpus.map(gpuName).join(", ");
-  const pools = one.risk.reason === "pool_exhaustion" && one.pools.length > 1
+  const pools = one.risk?.reason === "pool_exhaustion" && one.pools.length > 1
     ? one.pools.filter(({ forecast }) => forecast?.level === one.risk.level).map((pool) => nameOf(one, pool)) : [];
   return `${pools.join(", ")}${on && ` on ${on}`}`.trim();
 }
@@ -116,8 +127,8 @@ function figure(name, value) {
 
 /** What changed between two snapshots in levels of risk, in one sentence; empty where nothing did. */
 export function changes(before, fresh) {
-  const levels = ({ servers, devices }) => new Map([...servers.map((one) => [one.name, one.risk?.level ?? "ok"]),
-    ...devices.map((one) => [gpuName(one.gpu), one.risk?.level ?? "ok"])]);
+  const levels = ({ servers, devices }) => new Map([...servers.map((one) => [one.name, levelOf(one)]),
+    ...devices.map((one) => [gpuName(one.gpu), levelOf(one)])]);
   const was = levels(before);
   return [...levels(fresh)].filter(([name, level]) => was.has(name) && was.get(name) !== level)
     .map(([name, level]) => `${name}: ${level.replace("_", " ")}`).join("; ");

@@ -18,13 +18,17 @@ export function paintCursor() {
 }
 
 function paint(slider, plot) {
-  const { start, end, read } = plot;
-  const time = chosen === null ? null : Math.min(Math.max(chosen, start), end);
+  const { start, end, gap, pace, read } = plot;
+  const near = gap / 2; // charts end at their newest look, one a little before another
+  const isOff = chosen !== null && (chosen < start - near || chosen > end + near);
+  const time = chosen === null || isOff ? null : Math.min(Math.max(chosen, start), end);
   const before = painted.get(slider);
-  if (before?.plot === plot && before.time === time) return;
-  painted.set(slider, { plot, time });
-  const { time: found = null, items } = read(time);
-  const head = found === null ? "" : `${clock(found)}, ${duration(end - found)} before now`;
+  const off = isOff ? clock(chosen) : null;
+  if (before?.plot === plot && before.time === time && before.off === off) return;
+  painted.set(slider, { plot, time, off });
+  const { time: found = null, items } = isOff ? { items: [{ text: `not known of ${off}` }] } : read(time);
+  const ago = found === null ? "" : `${duration((end - found) * pace)} before now`;
+  const head = ago && pace === 1 ? `${clock(found)}, ${ago}` : ago;
   const x = xOf(plot)(time);
   const figure = slider.closest("figure");
   update(figure.querySelector(".cursor"), svg("g", { class: "cursor" },
@@ -35,7 +39,7 @@ function paint(slider, plot) {
   const words = items.map(({ text }) => text).join(", ");
   const state = {
     "aria-valuemin": Math.round(start - end), "aria-valuemax": 0, "aria-valuenow": Math.round((time ?? end) - end),
-    "aria-valuetext": `${head || "now"}: ${words}`,
+    "aria-valuetext": head ? `${head}: ${words}` : words,
   };
   for (const name in state) if (slider.getAttribute(name) !== String(state[name])) slider.setAttribute(name, state[name]);
 }

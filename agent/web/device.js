@@ -86,7 +86,8 @@ function headroom(device, servers) {
   const low = ratio < HEADROOM_RULE;
   const fill = h("div", { class: "fill", width: width(Math.min(Math.max(ratio, 0), METER_END), METER_END) });
   const text = lines(`Headroom: ${percent(ratio)} of the GPU's memory`, HEADROOM,
-    `It is ${known("computed", device.age_seconds)}`, "The rule of the field is 10 to 15 %.");
+    `It is computed from these, as measured; ${duration(device.age_seconds)} ago.`,
+    "The rule of the field is 10 to 15 %.");
   return h("div", { class: "headroom", "data-low": low && "", "data-headroom": ratio },
     h("p", {}, why(h("b", {}, percent(ratio)), { kind: "computed", text,
       label: `${percent(ratio)} headroom on ${gpuName(device.gpu)}` }), " headroom",

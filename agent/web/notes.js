@@ -2,9 +2,11 @@
 
 import { h } from "./dom.js";
 
-/** A sentence as the page prints it: with a capital where it begins with a plain word, and `quoted` words as code. */
+/** A sentence as the page prints it: with a capital where it begins with a plain word, a true minus before
+ * bytes, and `quoted` words as code. */
 export function prose(text) {
-  return quoted(text.replace(/^[a-z]+(?= )/, (word) => word[0].toUpperCase() + word.slice(1)));
+  return quoted(text.replace(/^[a-z]+(?= )/, (word) => word[0].toUpperCase() + word.slice(1))
+    .replace(/(?<= )-(?=[\d.,]+ [KMG]?i?B\b)/g, "\u2212"));
 }
 
 /** The notes of one thing. */

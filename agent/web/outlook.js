@@ -19,6 +19,7 @@ const OUTCOMES = {
   pause: "the newest requests are paused", queue: "new requests wait", refuse: "all running requests fail",
   truncate: "a request loses the beginning of its context",
 };
+const FULL_RATIO = 0.9; // a pool that ran out lately and is used less has room again
 const OWNERS = { other_processes: "processes of no server", hidden: "no visible process", host: "the host" };
 
 /** The level of risk and its reason as a tag, and small ones of the other reasons; nothing while all is well. */
@@ -52,15 +53,24 @@ function soonest(forecasts) {
   return known.filter((seconds) => seconds !== null).sort((a, b) => a - b)[0] ?? null;
 }
 
+/** Whether a pool is known to have room now, whatever its forecast says. */
+export const hasRoom = ({ used_ratio: used }) => used !== null && used < FULL_RATIO;
+
+/** What is said of a pool that ran out within the last two minutes. */
+export const fullText = (pool) => (hasRoom(pool)
+  ? `ran out within the last 2 min, now ${percent(pool.used_ratio)}` : "full");
+
 /** How long until a pool is full, beside its growth; nothing where that is not foreseen. */
-export function poolLeft({ forecast, growth_tokens_per_second: growth }) {
+export function poolLeft(pool) {
+  const { forecast, growth_tokens_per_second: growth } = pool;
   if (!forecast) return null;
   const { likely, early } = forecast.exhaustion_seconds;
   if (likely === null) return null;
   const then = OUTCOMES[forecast.outcome] ?? "";
   const { chains } = forecast;
   const text = lines(
-    forecast.exhausted ? `Full: ${then}.` : `Full in ${duration(likely)} at the present course, then ${then}.`,
+    forecast.exhausted ? `${hasRoom(pool) ? "It ran out" : "Full"}: ${then}.`
+      : `Full in ${duration(likely)} at the present course, then ${then}.`,
     early !== null && early < likely && `At the soonest in ${duration(early)}.`,
     forecast.probability_5min !== null
       && `Chance that it is full within 5 minutes: ${percent(forecast.probability_5min)}, within 2: ${
@@ -70,8 +80,9 @@ export function poolLeft({ forecast, growth_tokens_per_second: growth }) {
       + `longer than ${count(chains.short_tokens)} tokens, as nine in ten that ended were not.`,
     chains?.few && `${count(chains.few)} of them hold ${percent(chains.few_ratio)} of the pool's use.`,
     forecast.queue_at_limit && "Requests wait for the limit of running ones, not for room.");
-  const shown = forecast.exhausted ? "full" : `full in ${duration(likely)}`;
-  return h("span", { class: "left", "data-left": likely, "data-level": forecast.level }, why(shown, { kind: "computed", text }),
+  const shown = forecast.exhausted ? fullText(pool) : `full in ${duration(likely)}`;
+  return h("span", { class: "left", "data-left": likely, "data-level": forecast.level,
+    "data-past": forecast.exhausted && hasRoom(pool) && "" }, why(shown, { kind: "computed", text }),
     !forecast.exhausted && !(growth > 0) && h("small", {}, " by its course so far"));
 }
 

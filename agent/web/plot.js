@@ -17,7 +17,8 @@ export function spanOf(points, chosen) {
 }
 
 /** The picture of a chart with its slider, its axis and the line that reads it. `plot`: `start`, `end`, `future` (seconds
- * behind the end), `pace`, `label`, and `read(time)`: what is known of a time, null for what to say without one. */
+ * behind the end), `pace` (seconds of the node's life in one of the clock), `gap`, `label`, and `read(time)`: what is
+ * known of a time, null for what to say without one. */
 export function picture(name, plot, text, content) {
   const { start, end, future, pace } = plot;
   plots.set(name, plot);
@@ -28,7 +29,7 @@ export function picture(name, plot, text, content) {
       h("div", { class: "scrub", "data-plot": name, role: "slider", tabindex: 0, "aria-label": plot.label })),
     h("div", { class: "axis" },
       h("span", { class: "past", width: width(end - start, end - start + future) },
-        h("span", {}, `${duration(end - start)} ago`), h("span", {}, "now")),
+        h("span", {}, `${duration((end - start) * pace)} ago`), h("span", {}, "now")),
       future > 0 && h("span", {}, `in ${duration(future * pace)}`)),
     h("div", { class: "readout" }),
   ];

@@ -30,16 +30,16 @@ function known(server, view) {
   return [
     h("h2", { tabindex: -1 }, server.name, tag(server), riskTags(server)),
     coming([server], devices, { links: false }),
-    h("section", { class: "card", "aria-label": "What runs", "data-server-card": server.name,
+    server.pools.length > 0 && h("section", { class: "card", "aria-label": "KV pools" },
+      h("h2", {}, server.pools.length > 1 ? `${server.pools.length} KV pools` : "KV pool",
+        h("span", { class: "sub" }, "tokens by what holds them")),
+      poolMap(server),
+      h("div", { class: "charts" }, byFullness(server.pools).map((pool) => h("div", {
+        "data-key": `${pool.replica} ${pool.kind}`, "data-pool-chart": pool.replica,
+      }, server.pools.length > 1 && poolHead(server, pool), chart(server.name, pool, view))))),
+    h("section", { class: "card runs", "aria-label": "What runs", "data-server-card": server.name,
       "data-stale": stale(server) }, serverBody(server, view)),
     h("div", { class: "column" },
-      server.pools.length > 0 && h("section", { class: "card", "aria-label": "KV pools" },
-        h("h2", {}, server.pools.length > 1 ? `${server.pools.length} KV pools` : "KV pool",
-          h("span", { class: "sub" }, "tokens by what holds them")),
-        poolMap(server),
-        h("div", { class: "charts" }, byFullness(server.pools).map((pool) => h("div", {
-          "data-key": `${pool.replica} ${pool.kind}`, "data-pool-chart": pool.replica,
-        }, server.pools.length > 1 && poolHead(server, pool), chart(server.name, pool, view))))),
       chains(server),
       devices.length > 0 && overview(devices, view)),
   ];

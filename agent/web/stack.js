@@ -4,7 +4,7 @@
 import { inOrder, label } from "./components.js";
 import { h, svg } from "./dom.js";
 import { lines } from "./evidence.js";
-import { duration, gib, gpuName, signedGib, sum } from "./format.js";
+import { clock, duration, gib, gpuName, signedGib, sum } from "./format.js";
 import { HEIGHT, isPlotted, picture, pointAt, round, spanOf, unbroken, xOf } from "./plot.js";
 
 const MINUTE = 60;
@@ -13,7 +13,7 @@ const LEAST = 2 ** 30 / 200; // what is printed as 0.00 is left out
 const drawn = new Map(); // by name: a look comes only now and then, and the picture of it is kept
 
 /** The chart of one device; nothing of one that was never read. `place`: where on the page, when it is on it twice. */
-export function stack(device, { history }, place = "card") {
+export function stack(device, { history, pace }, place = "card") {
   const looks = history.ofDevice(device.uuid);
   if (!looks || !device.total_bytes || !looks.points.length) return null;
   const stamp = JSON.stringify([looks.points[0][0], looks.points.at(-1)[0], looks.used[0], history.span, history.gap,
@@ -21,12 +21,12 @@ export function stack(device, { history }, place = "card") {
   const name = `${place} ${device.uuid}`;
   const before = drawn.get(name);
   if (before?.stamp === stamp && isPlotted(name)) return before.figure;
-  const figure = stacked(name, device, looks, history);
+  const figure = stacked(name, device, looks, { ...history, pace });
   drawn.set(name, { stamp, figure });
   return figure;
 }
 
-function stacked(name, { gpu, total_bytes: total }, { components, points: all, used }, { span: chosen, gap }) {
+function stacked(name, { gpu, total_bytes: total }, { components, points: all, used }, { span: chosen, gap, pace }) {
   const first = all[0][0];
   const older = chosen ? used.filter(([time]) => time < first) : [];
   const end = all.at(-1)[0];
@@ -34,8 +34,9 @@ function stacked(name, { gpu, total_bytes: total }, { components, points: all, u
   const points = all.filter(([time]) => time >= end - span);
   const names = inOrder(components.filter((name) => name !== "free"));
   const places = names.map((name) => components.indexOf(name));
-  const plot = { start: end - span, end, future: 0, pace: 1, label: `Memory of ${gpuName(gpu)} at a time`,
-    read: (time) => reading(time, { brief: name.startsWith(BRIEF), all, points, older, total, names, places, gap, end }) };
+  const plot = { start: end - span, end, future: 0, pace, gap, label: `Memory of ${gpuName(gpu)} at a time`,
+    read: (time) => reading(time, { brief: name.startsWith(BRIEF), all, points, older, total, names, places, gap, end,
+      pace }) };
   const x = xOf(plot);
   const under = (runs) => runs.map((run) => steps(run, x, (bytes) => round(HEIGHT - (HEIGHT * bytes) / total))).join("");
   const upTo = (last) => under(unbroken(points.map(([time, sizes]) => [time,
@@ -46,7 +47,7 @@ function stacked(name, { gpu, total_bytes: total }, { components, points: all, u
     "data-points": points.length, "data-older": older.length },
   h("figcaption", {}, h("b", {}, gpuName(gpu)), ` of ${gib(total)} GiB`),
   picture(name, plot, lines(
-    `Memory in use over ${duration(span)}: now ${gib(known.at(-1) ?? null)} of ${gib(total)} GiB.`,
+    `Memory in use over ${duration(span * pace)}: now ${gib(known.at(-1) ?? null)} of ${gib(total)} GiB.`,
     known.length > 0 && `At most ${gib(Math.max(...known))}, at least ${gib(Math.min(...known))} GiB.`),
   [svg("path", { class: "older", d: under(unbroken([...older.filter(([time]) => time >= end - span), all[0][1] && known.length
     ? [first, total - (all[0][1][components.indexOf("free")] ?? 0)] : [first, null]], gap)) }), layers]));
@@ -64,8 +65,8 @@ function steps(run, x, y) {
   return `${path}H${x(run.at(-1)[0])}V${HEIGHT}Z`;
 }
 
-/** What a device held at a time, by component where that is known; now without one. */
-function reading(time, { brief, all, points, older, total, names, places, gap, end }) {
+/** What a device held at a time, by component where that is known; without one at its newest look. */
+function reading(time, { brief, all, points, older, total, names, places, gap, end, pace }) {
   const at = time ?? end;
   const usedOf = (sizes) => sum(places.map((place) => sizes[place] ?? 0));
   const found = pointAt(all, at, gap);
@@ -75,22 +76,23 @@ function reading(time, { brief, all, points, older, total, names, places, gap, e
       : "not known" }] };
   }
   const used = usedOf(found[1]);
-  const before = pointAt(all, found[0] - MINUTE, gap);
-  const change = time === null ? changed(points, names, places) : before
+  const before = pointAt(all, found[0] - MINUTE / pace, gap);
+  const change = time === null ? changed(points, names, places, pace) : before
     && `, ${signedGib(used - usedOf(before[1]))} over the minute before`;
   return { time: time === null ? null : found[0], items: [
-    { text: `${gib(used)} GiB used, ${gib(total - used)} free${change ?? ""}` },
+    { text: `${time === null ? `at ${clock(end)} ` : ""}${gib(used)} GiB used, ${gib(total - used)} free${
+      change ?? ""}` },
     ...brief && time === null ? [] : names.map((name, i) => [name, found[1][places[i]]]).filter(([, bytes]) => bytes >= LEAST)
       .map(([name, bytes]) => ({ component: name, text: `${label(name)} ${gib(bytes)}` })),
   ] };
 }
 
 /** Which component has changed most since the first look that is shown. */
-function changed(points, names, places) {
+function changed(points, names, places, pace) {
   const known = points.filter(([, sizes]) => sizes);
   const [from, to] = [known[0], known.at(-1)];
   const moves = names.map((name, i) => [name, (to[1][places[i]] ?? 0) - (from[1][places[i]] ?? 0)])
     .sort((a, b) => Math.abs(b[1]) - Math.abs(a[1]));
   if (!moves.length || Math.abs(moves[0][1]) < LEAST) return null;
-  return `; most changed in ${duration(to[0] - from[0])}: ${label(moves[0][0])} ${signedGib(moves[0][1])} GiB`;
+  return `; most changed in ${duration((to[0] - from[0]) * pace)}: ${label(moves[0][0])} ${signedGib(moves[0][1])} GiB`;
 }

@@ -1,7 +1,7 @@
 // The whole page of one snapshot. A few GPUs or servers are cards; many are lists whose rows open to the same cards.
 
 import { collectors } from "./collectors.js";
-import { coming, lowest, risky } from "./coming.js";
+import { coming, levelOf, lowest, risky } from "./coming.js";
 import { deviceCard } from "./device.js";
 import { h } from "./dom.js";
 import { gpuName, percent, moment } from "./format.js";
@@ -13,7 +13,7 @@ import { serverView } from "./serverview.js";
 
 const DEVICE_CARDS = 2; // more than so many become a list
 const SERVER_CARDS = 3;
-const GRAVE = ["at_risk", "critical"];
+const GRAVE = ["at_risk", "critical", "down"];
 
 const NO_GPU = "The agent shows no GPU. Check that nvidia-smi works on this host; in a container, that the GPUs were "
   + "passed in. A GPU that appears is picked up without a restart.";
@@ -76,14 +76,15 @@ export function status(fresh) {
     fresh.recording && h("span", { class: "bad", "data-recording": "" },
       `recording of ${moment(fresh.time)}, not this host now${fresh.recording.speed && fresh.recording.speed !== 1
         ? `, ${fresh.recording.speed} times as fast` : ""}`),
-    fresh.simulated && h("span", { class: "bad" }, "simulated node, not this host"),
+    fresh.simulated && h("span", { class: "bad" }, `simulated node, not this host${fresh.pace === 1 ? ""
+      : `, ${fresh.pace} times as fast: growth, charts and what is to come are by its own clock`}`),
     h("span", {}, location.host),
     driver && h("span", {}, `driver ${driver}`),
     fresh.devices.length > DEVICE_CARDS && least && h("span", {},
       `${fresh.devices.length} GPUs, lowest headroom ${percent(least.headroom_ratio)} on ${gpuName(least.gpu)}`),
     fresh.servers.length > SERVER_CARDS && h("span", {}, `${fresh.servers.length} servers: ${states}`),
     fresh.reload && !fresh.reload.success && h("span", { class: "bad" }, "settings not reloaded"),
-    h("span", { class: failing ? "bad" : "" }, failing
+    h("span", { class: failing ? "sources bad" : "sources" }, failing
       ? `${failing} of ${fresh.collectors.length} collectors failing` : "all collectors ok"));
 }
 
@@ -91,7 +92,8 @@ export function status(fresh) {
 export function title({ servers: serving, devices: all }) {
   const [first] = risky(serving, all);
   const least = lowest(all);
-  const said = GRAVE.includes(first?.risk.level) ? `${first.risk.level.replace("_", " ")}: ${first.called}`
+  const level = first && levelOf(first);
+  const said = GRAVE.includes(level) ? `${level.replace("_", " ")}: ${first.called}`
     : least && `${percent(least.headroom_ratio)} headroom`;
   return `${said ? `${said} · ` : ""}vramscope ${location.host}`;
 }

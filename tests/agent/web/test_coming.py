@@ -2,10 +2,11 @@
 
 from datetime import UTC, datetime
 
+import pytest
 from msgspec.structs import replace
 
 from agent.memory.risk import OK, Risk
-from agent.snapshot import Recording, Snapshot
+from agent.snapshot import ExhaustionSeconds, Recording, Snapshot
 from tests.agent.web import sample, states
 from tests.agent.web.site import Open, Site
 from tests.browser import Browser, Page
@@ -16,11 +17,12 @@ CUT = """[...document.querySelectorAll('#node .tag, #node .name, #node .on, #nod
 
 
 def with_risk(tick: int, risk: Risk) -> Snapshot:
-    """The node whose server ``chat`` has this risk, beside a GPU without any."""
+    """The node whose server ``chat`` has this risk, with nothing down, and GPUs without any."""
     snapshot = sample.node(tick)
     chat, *others = snapshot.servers
     devices = tuple(replace(device, risk=None) for device in snapshot.devices)
-    return replace(snapshot, servers=(replace(chat, risk=risk), *others), devices=devices)
+    up = [server for server in others if server.state != "down"]
+    return replace(snapshot, servers=(replace(chat, risk=risk), *up), devices=devices)
 
 
 def coming(page: Page) -> str:
@@ -89,7 +91,7 @@ def test_how_many_are_at_risk_is_said_of_what(show: Open) -> None:
     """Servers and GPUs are counted apart."""
     page = show(Site(lambda tick: with_risk(tick, Risk(level="watch", reason="fragmentation"))))
 
-    assert page.evaluate("document.querySelector('#coming .sub').innerText") == "1 of 3 servers, no of 2 GPUs"
+    assert page.evaluate("document.querySelector('#coming .sub').innerText") == "1 of 2 servers, 0 of 2 GPUs"
 
 
 def test_where_all_is_well_the_page_says_what_is_nearest_to_trouble(show: Open) -> None:
@@ -111,6 +113,58 @@ def test_the_title_names_what_is_gravest(show: Open) -> None:
     page = show(Site(lambda tick: with_risk(tick, Risk(level="at_risk", reason="pool_exhaustion"))))
 
     assert page.evaluate("document.title").startswith("at risk: chat · vramscope")
+
+
+def test_a_server_that_is_down_comes_first(show: Open) -> None:
+    """Before what is critical, with how long ago it answered last; in the title too."""
+
+    def node(tick: int) -> Snapshot:
+        whole = sample.node(tick)
+        return replace(
+            whole,
+            servers=tuple(replace(one, age_seconds=12.0) if one.state == "down" else one for one in whole.servers),
+        )
+
+    page = show(Site(node))
+    first = page.evaluate("document.querySelector('#coming li').innerText").replace("\u202f", " ").replace("\n", " ")
+
+    assert first == "batch down last answer 12 s ago what to do"
+    assert page.evaluate("document.title").startswith("down: batch · vramscope")
+
+
+def test_a_pool_that_ran_out_and_has_room_again_is_not_called_full(show: Open) -> None:
+    """Its forecast stands for two minutes; what is true now stands beside."""
+
+    def node(tick: int) -> Snapshot:
+        whole = with_risk(tick, Risk(level="critical", reason="pool_exhaustion"))
+        chat, *others = whole.servers
+        forecast = chat.pools[0].forecast
+        assert forecast is not None
+        over = replace(forecast, exhausted=True, exhaustion_seconds=ExhaustionSeconds(likely=0.0, early=0.0))
+        pools = (replace(chat.pools[0], used_ratio=0.18, forecast=over),)
+        return replace(whole, servers=(replace(chat, pools=pools), *others))
+
+    page = show(Site(node))
+    heading = page.evaluate("document.querySelector('[data-server-card=chat] h3').innerText").replace("\u202f", " ")
+
+    assert "ran out within the last 2 min, now 18.0 %" in coming(page)
+    assert "ran out within the last 2 min, now 18.0 %" in heading
+
+
+def test_of_a_simulated_node_that_lives_faster_all_times_are_by_its_own_clock(show: Open) -> None:
+    """Said in the header; the past of a chart has the scale of what is to come."""
+    page = show(Site(lambda tick: replace(sample.node(tick), simulated=True, pace=10.0)))
+    axis = page.evaluate("document.querySelector('[data-server-card=chat] .axis').innerText").replace("\u202f", " ")
+    drawn = page.evaluate("""(() => {
+      const [now, cone] = ['.now', '.cone'].map((name) => document.querySelector(`.chart ${name}`).getBBox());
+      return [now.x / 3000, cone.width / 420];
+    })()""")
+
+    assert "10 times as fast: growth, charts and what is to come are by its own clock" in page.evaluate(
+        "document.getElementById('status').innerText"
+    )
+    assert axis.startswith("50 min ago")
+    assert drawn[0] == pytest.approx(drawn[1], rel=0.01)
 
 
 def test_a_forecast_beside_unknown_growth_says_what_it_is_from(show: Open) -> None:

@@ -4,8 +4,11 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
+from agent.snapshot import Snapshot
 from tests.agent.web import sample, states
 from tests.agent.web.person import press, sticking_out, unreadable
 from tests.agent.web.sample import CAPACITY, MIB, used_at
@@ -80,6 +83,38 @@ def test_a_pointer_reads_a_time_off_every_chart(page: Page) -> None:
     assert lines == page.evaluate("document.querySelectorAll('.plot').length") >= 2
 
 
+def test_a_chart_that_does_not_cover_a_time_has_no_cursor_there(show: Open) -> None:
+    """The device has been known for longer than the pool: nothing is clamped to the edge."""
+
+    def node(tick: int) -> Snapshot:
+        whole = sample.node(tick)
+        return replace(whole, devices=tuple(replace(one, uuid=f"new-{one.uuid}") for one in whole.devices))
+
+    page = show(Site(node))
+    page.wait_until(f'document.querySelector("{STACK} .scrub") && document.querySelector("{SLIDER}")')
+    page.evaluate(f'document.querySelector("{SLIDER}").focus()')
+    press(page, "Home")
+    page.wait_until(f'document.querySelector("{POOL} .cursor line")')
+
+    assert not page.evaluate(f'document.querySelector("{STACK} .cursor line")')
+    assert page.evaluate(f'document.querySelector("{STACK} .readout").innerText').startswith("not known of ")
+
+
+def test_the_pools_range_is_said_of_the_time_that_is_known(show: Open) -> None:
+    """After a restart the chart is longer than what is known."""
+
+    class Restarted(Site):
+        def history_json(self) -> bytes:
+            past = sample.history(self.tick)
+            for pool in past["pools"]:
+                pool["points"] = [[at, used if at > sample.START - 45 else None] for at, used in pool["points"]]
+            return msgspec.json.encode(past)
+
+    text = show(Restarted()).wait_until(f'document.querySelector("{POOL} .readout")?.innerText')
+
+    assert re.search(r" tokens in the (4\d|5\d).s that are known$", text)
+
+
 def test_arrow_keys_walk_and_a_screen_reader_hears_the_values(page: Page) -> None:
     """A sixtieth of the range each; from one end to the other; Escape leaves."""
     page.evaluate(f'document.querySelector("{SLIDER}").focus()')
@@ -150,7 +185,7 @@ def test_all_devices_are_seen_side_by_side(show: Open) -> None:
     assert page.wait_until(f"{charts}.length") == 15  # one of sixteen is lost
     page.wait_until(f"{charts}[0].dataset.points > 1")
     text = page.evaluate(f"{charts}[0].querySelector('.readout').innerText")
-    assert re.match(r"[\d.]+ GiB used, [\d.]+ free", text)
+    assert re.match(r"at \d\d:\d\d:\d\d [\d.]+ GiB used, [\d.]+ free", text)
     assert page.problems() == []
 
 

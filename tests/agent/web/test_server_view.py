@@ -71,6 +71,19 @@ def test_the_chart_is_told_in_words(view: Page) -> None:
     assert line.startswith("between ")
 
 
+def test_what_is_coming_and_the_pools_come_before_the_rest(view: Page) -> None:
+    """In the order of the document, which a phone shows; on a desk what runs stands beside the pools."""
+    order = view.evaluate("[...document.querySelectorAll('#view > section')].map((one) => one.ariaLabel)")
+    tops = view.evaluate(
+        "['KV pools', 'What runs'].map((name) => document.querySelector(`#view [aria-label=\"${name}\"]`)"
+        ".getBoundingClientRect()).map((box) => [box.top, box.left])"
+    )
+
+    assert order == ["About to go wrong", "KV pools", "What runs"]
+    assert tops[0][0] == tops[1][0]
+    assert tops[0][1] > tops[1][1]
+
+
 def test_how_long_sequences_are_stands_in_a_row(view: Page) -> None:
     """Mean, growth of one, the longest, and what a few of them hold."""
     row = view.evaluate("[...document.querySelectorAll('[data-chains] > *')].map((cell) => cell.innerText)")
@@ -87,10 +100,15 @@ def test_what_is_about_to_go_wrong_stands_on_top(show: Open) -> None:
     )
     links = page.evaluate("[...document.querySelectorAll('#coming .runbook')].map((link) => link.pathname)")
 
-    assert lines[0].startswith("GPU 1 critical: hardware")
-    assert "row remap failure 1" in lines[0]
-    assert lines[1].startswith("chat at risk: a KV pool runs full full in 7\u202fmin on GPU 0; used 50.0\u202f%")
-    assert [link.rpartition("/")[2] for link in links] == ["device-memory-errors.md", "kv-pool-exhausting.md"]
+    assert lines[0] == "batch down what to do"
+    assert lines[1].startswith("GPU 1 critical: hardware")
+    assert "row remap failure 1" in lines[1]
+    assert lines[2].startswith("chat at risk: a KV pool runs full full in 7\u202fmin on GPU 0; used 50.0\u202f%")
+    assert [link.rpartition("/")[2] for link in links] == [
+        "server-blind.md",
+        "device-memory-errors.md",
+        "kv-pool-exhausting.md",
+    ]
     assert page.evaluate("document.getElementById('coming').getBoundingClientRect().top < 200")
 
 

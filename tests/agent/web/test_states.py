@@ -78,7 +78,9 @@ def test_a_restart_stands_beside_the_run_before(show: Open) -> None:
     """One line; behind it each component of each GPU in both runs."""
     page = show(Site(states.upgraded))
     said = page.evaluate("document.querySelector('[data-upgrade] p').innerText")
-    assert said == "Since 0.19.1 -> 0.21.0: CUDA graphs moved inside the fraction; KV pool -2.40 GiB over 2 devices"
+    assert (
+        said == "Since 0.19.1 -> 0.21.0: CUDA graphs moved inside the fraction; KV pool \u22122.40 GiB over 2 devices"
+    )
 
     open_all(page)
     cells = "(row) => [...row.children].map((cell) => cell.innerText)"
