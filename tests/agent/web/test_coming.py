@@ -241,3 +241,15 @@ def test_before_the_first_snapshot_the_page_is_not_empty(browser: Browser) -> No
     site.stop()
 
     assert said == f"Waiting for the first snapshot of the agent at {site.url.split('/')[2]}."
+
+
+def test_the_header_keeps_its_height_when_a_collector_fails(show: Open) -> None:
+    """Nothing below it moves, and the button that pauses stays where it was."""
+
+    def well(tick: int) -> Snapshot:
+        whole = sample.node(tick)
+        return replace(whole, collectors=tuple(replace(one, error=None) for one in whole.collectors))
+
+    heights = [show(Site(node)).evaluate("document.getElementById('top').offsetHeight") for node in (well, sample.node)]
+
+    assert heights[0] == heights[1]
