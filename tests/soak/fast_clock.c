@@ -4,8 +4,10 @@
  * they would have ended by that clock. Waits are cut into slices, so that a new rate is noticed.
  */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <semaphore.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
@@ -83,5 +85,19 @@ int epoll_wait(int descriptor, struct epoll_event *events, int room, int millise
         struct timespec nap = as_timespec(slice);
         int found = syscall(SYS_epoll_pwait2, descriptor, events, room, slice < 0 ? NULL : &nap, NULL, 8);
         if (found || slice <= 0 || !shared) return found;
+    }
+}
+
+/* What a Python thread waits on with a timeout: without this it would wait until the real clock comes to the shown time. */
+int sem_clockwait(sem_t *semaphore, clockid_t id, const struct timespec *wanted) {
+    static int (*wait)(sem_t *, clockid_t, const struct timespec *);
+    if (!wait) wait = (int (*)(sem_t *, clockid_t, const struct timespec *))dlsym(RTLD_NEXT, "sem_clockwait");
+    if (!shared || id != CLOCK_MONOTONIC) return wait(semaphore, id, wanted);
+    i64 until = wanted->tv_sec * BILLION + wanted->tv_nsec;
+    for (i64 slice;;) {
+        slice = slice_until(until);
+        struct timespec end = as_timespec(real_now() + slice);
+        int found = wait(semaphore, CLOCK_MONOTONIC, &end);
+        if (!found || errno != ETIMEDOUT || slice <= 0) return found;
     }
 }
