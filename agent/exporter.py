@@ -120,11 +120,19 @@ def _samples(snapshot: Snapshot) -> Iterator[Sample]:
 
 def _process(usage: Usage | None) -> Iterator[Sample]:
     if usage is not None:
-        yield "process_cpu_seconds_total", {}, usage.cpu_seconds
-        if usage.resident_bytes is not None:
-            yield "process_resident_memory_bytes", {}, usage.resident_bytes
-        if usage.started_at is not None:
-            yield "process_start_time_seconds", {}, usage.started_at
+        yield from _known(
+            {},
+            ("process_cpu_seconds_total", usage.cpu_seconds),
+            ("process_resident_memory_bytes", usage.resident_bytes),
+            ("process_start_time_seconds", usage.started_at),
+        )
+
+
+def _known(labels: Labels, *figures: tuple[str, float | None]) -> Iterator[Sample]:
+    """Those of several metrics with the same labels that are known."""
+    for metric, value in figures:
+        if value is not None:
+            yield metric, labels, value
 
 
 def _device(device: Device) -> Iterator[Sample]:
@@ -181,14 +189,12 @@ def _risk(labels: Labels, risk: Risk) -> Iterator[Sample]:
 def _health(health: GpuHealth) -> Iterator[Sample]:
     gpu = {"gpu": health.gpu}
     yield "device_lost", gpu, health.lost
-    optional = (
+    yield from _known(
+        gpu,
         ("device_ecc_uncorrected_total", health.ecc_uncorrected),
         ("device_row_remap_pending", health.row_remap_pending),
         ("device_row_remap_failure", health.row_remap_failure),
     )
-    for metric, value in optional:
-        if value is not None:
-            yield metric, gpu, value
     for xid, count in health.xids.items():
         yield "device_xid_errors_total", {**gpu, "xid": str(xid)}, count
 
@@ -215,16 +221,14 @@ def _server(server: Server) -> Iterator[Sample]:
         yield "server_oom_events_total", {**name, "kind": kind}, count
     if server.host_oom_kills is not None:
         yield "server_oom_events_total", {**name, "kind": "host_oom_kill"}, server.host_oom_kills
-    optional = (
+    yield from _known(
+        name,
         ("budget_fits", server.budget_fits),
         ("kv_max_request_tokens", server.max_request_tokens),
         ("kv_max_request_bytes", server.max_request_bytes),
         ("server_start_time_seconds", server.started_at),
         ("server_restarts_total", server.restarts),
     )
-    for metric, value in optional:
-        if value is not None:
-            yield metric, name, value
     if server.risk is not None:
         yield from _risk(name, server.risk)
     several = len({one.replica for one in server.replicas} | {one.replica for one in server.pools}) > 1
@@ -283,15 +287,13 @@ def _which(pool: Pool, server: Server, several: bool) -> dict[str, str]:
 
 
 def _pool(pool: Pool, labels: dict[str, str]) -> Iterator[Sample]:
-    optional = (
+    yield from _known(
+        labels,
         ("kv_capacity_tokens", pool.capacity_tokens),
         ("kv_bytes_per_token", pool.bytes_per_token),
         ("kv_used_ratio", pool.used_ratio),
         ("kv_growth_tokens_per_second", pool.growth_tokens_per_second),
     )
-    for metric, value in optional:
-        if value is not None:
-            yield metric, labels, value
     for state in ("used", "cached", "free", "available", "reserved"):
         tokens = getattr(pool, f"{state}_tokens")
         if tokens is not None:
@@ -308,12 +310,10 @@ def _foreseen(forecast: PoolForecast, labels: Labels) -> Iterator[Sample]:
     chains = forecast.chains
     if chains is None:
         return
-    yield "kv_running_mean_tokens", labels, chains.mean_tokens
-    optional = (
+    yield from _known(
+        labels,
+        ("kv_running_mean_tokens", chains.mean_tokens),
         ("kv_running_longest_tokens", chains.longest_tokens),
         ("kv_long_request_tokens", chains.short_tokens),
         ("kv_long_requests_ratio", chains.long_ratio),
     )
-    for metric, value in optional:
-        if value is not None:
-            yield metric, labels, value

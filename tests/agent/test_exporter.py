@@ -32,6 +32,7 @@ from agent.snapshot import (
 )
 from collectors.own_process import Usage
 from collectors.readings import HostMemory
+from tests.agent.web.sample import filling
 
 GIB = 2**30
 OWN = ("cpu_seconds_total", "resident_memory_bytes", "start_time_seconds")
@@ -346,21 +347,7 @@ def test_a_pool_that_ran_out_has_no_probability() -> None:
 
 
 def _forecast(chains: Chains | None) -> PoolForecast:
-    return PoolForecast(
-        exhaustion_seconds=ExhaustionSeconds(likely=420.0, early=None),
-        cause="growth",
-        outcome="preempt",
-        level="at_risk",
-        exhausted=False,
-        probability_2min=0.04,
-        probability_5min=0.52,
-        admitted_ratio=None,
-        queue_at_limit=False,
-        max_sequences=None,
-        shortages_per_minute=None,
-        chains=chains,
-        age_seconds=0.0,
-    )
+    return replace(filling(), exhaustion_seconds=ExhaustionSeconds(likely=420.0, early=None), chains=chains)
 
 
 def test_what_the_agent_takes_is_read_for_each_page() -> None:

@@ -223,7 +223,7 @@ def _chat(tick: int) -> Server:
     chat = server(
         "chat",
         "meta-llama/Llama-3.1-70B-Instruct",
-        (replace(pool(used_at(tick), CAPACITY, growth=298.4), forecast=_filling()),),
+        (replace(pool(used_at(tick), CAPACITY, growth=298.4), forecast=filling()),),
         running=37,
         waiting=4,
         preemptions=12,
@@ -250,7 +250,7 @@ def _chat(tick: int) -> Server:
     )
 
 
-def _filling() -> PoolForecast:
+def filling() -> PoolForecast:
     """Full in seven minutes, in four at the soonest."""
     return PoolForecast(
         exhaustion_seconds=ExhaustionSeconds(likely=420.0, early=240.0),
