@@ -89,7 +89,7 @@ def _server(number: int, tick: int) -> Server:
     likely = None if number in (0, 5) else 60.0 * number * number
     pool = replace(
         sample.pool(26_000 * (number + 1) + 300 * tick, 262_144, growth=10.0**number / 8 - 1),
-        forecast=replace(sample._filling(), exhaustion_seconds=ExhaustionSeconds(likely=likely, early=likely)),
+        forecast=replace(sample.filling(), exhaustion_seconds=ExhaustionSeconds(likely=likely, early=likely)),
     )
     one = server(
         _name(number),
