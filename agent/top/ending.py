@@ -5,11 +5,13 @@ import os
 import signal
 import termios
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
 PATIENCE_SECONDS = 1.0
+TRIES = 100
 RESTORED = b"\x1b[?2004l\x1b[?7h\x1b[?1004l\x1b[?1049l\x1b[0m\x1b[?25h"
 """No bracketed paste, lines wrap, no reports of focus, the screen from before, no style, the cursor."""
 
@@ -52,10 +54,21 @@ class Ending:
             if thread is not threading.current_thread() and thread.ident is not None:
                 signal.pthread_kill(thread.ident, signal.SIGURG)
         with contextlib.suppress(OSError, termios.error):
-            termios.tcflush(terminal, termios.TCOFLUSH)
             if self._attributes is not None:
                 termios.tcsetattr(self._keys, termios.TCSANOW, self._attributes)
             os.set_blocking(terminal, False)
-            os.write(terminal, RESTORED)
+            _write_instead(terminal, RESTORED)
             os.set_blocking(terminal, True)  # a shell has the same one
         os._exit(128 + number)
+
+
+def _write_instead(terminal: int, content: bytes) -> None:
+    """In place of what the terminal holds. A write that was interrupted keeps others out for a moment longer."""
+    for _ in range(TRIES):
+        termios.tcflush(terminal, termios.TCOFLUSH)
+        try:
+            os.write(terminal, content)
+        except BlockingIOError:
+            time.sleep(PATIENCE_SECONDS / TRIES)
+        else:
+            return
