@@ -298,10 +298,11 @@ class Board:
     def _snapshot(self, now: float) -> Snapshot:
         self.health.keep({"", *self._targets, *(watch.facts.name for watch in self.watches)})
         node = self._node or NodeReading(at=now, driver_version=None, devices=())
-        views = {watch.facts.name: watch.view() for watch in self.watches}
+        known = [watch for watch in self.watches if watch.is_known]
+        views = {watch.facts.name: watch.view() for watch in known}
         seated = seats(node, list(views.values()))
         by_uuid = {device.uuid: device for device in node.devices if device.uuid}
-        for watch in self.watches:
+        for watch in known:
             name = watch.facts.name
             place = next((by_uuid[seat.uuid] for seat in seated if seat.server == name and seat.uuid in by_uuid), None)
             budget = watch.budget(_budget_device(place))
@@ -337,7 +338,7 @@ class Board:
             if (upgrade := self.upgrades.of(view, gpus)) is not None:
                 servers[name] = structs.replace(servers[name], upgrade=upgrade)
         lived = now * self._pace
-        forecasts = {watch.facts.name: watch.forecasts(lived) for watch in self.watches}
+        forecasts = {watch.facts.name: watch.forecasts(lived) for watch in known}
         if self._outlook.is_due(servers, devices, forecasts, lived):
             self._outlook.look(views, servers, devices, forecasts, node.host_memory, lived)
         return Snapshot(

@@ -59,6 +59,7 @@ class ServerWatch:
     ) -> None:
         self.facts = facts
         self.may_ask = True  # whether its endpoint may be asked: it is configured, or its own process listens
+        self.is_known = False  # whether anything was seen of it yet, or it was asked
         self.reading: ServerReading | None = None
         self.tree: ProcessTree | None = None
         self.model: ModelFiles | None = None
@@ -88,6 +89,7 @@ class ServerWatch:
         ``pace``: seconds of its life in one of the clock, another than 1 only of a simulated server.
         """
         self._pace = pace
+        self.is_known = True
         reading = completed(reading, self.log)
         last, self._last = self._last, reading
         restarted = last is not None and _restarted(last, reading)
@@ -143,6 +145,7 @@ class ServerWatch:
 
     def lost(self) -> None:
         """The endpoint did not answer: nothing it said before is passed on as current."""
+        self.is_known = True
         self.reading = None
 
     def take_log(self, log: LogReading | None) -> None:
@@ -150,6 +153,7 @@ class ServerWatch:
         if tokens_of(log) != tokens_of(self.log):
             self._forget_pools()
         self.log = log
+        self.is_known = self.is_known or log is not None
 
     def take_home(self, home: Home | None) -> None:
         """Take where its first process lives. Kills in a control group made anew add to those in the one before."""
@@ -174,6 +178,7 @@ class ServerWatch:
         """
         if tree is None and self.tree is not None and not hidden:
             self.lost()
+        self.is_known = self.is_known or tree is not None
         self.tree = tree
         self.processes_hidden = hidden
         found = {process.pid: self._rank_of(process.title) for process in tree.processes} if tree else {}

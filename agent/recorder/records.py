@@ -87,7 +87,8 @@ class Processes(Struct, frozen=True, kw_only=True, tag="processes"):
 class Watched(Struct, frozen=True, kw_only=True):
     """What is known of one server beside its readings. ``answers`` and ``has_model``: that these are not forgotten.
 
-    ``anew``: it is watched from now on, whatever was known of one of that name.
+    ``is_known``: anything was seen of it yet, or it was asked. ``anew``: it is watched from now on, whatever was known
+    of one of that name.
     """
 
     facts: ServerFacts
@@ -97,6 +98,7 @@ class Watched(Struct, frozen=True, kw_only=True):
     answers: bool
     has_model: bool
     restarts: int = 0
+    is_known: bool = True
     anew: bool = False
 
 

@@ -158,7 +158,7 @@ class Stage:
 def _be(watch: ServerWatch, watched: Watched) -> None:
     """Let a server be known as it was."""
     watch.facts = watched.facts
-    watch.restarts = watched.restarts
+    watch.restarts, watch.is_known = watched.restarts, watched.is_known
     if watch.model is not None and not watched.has_model:
         watch.forget_model()
     watch.saw(watched.tree, hidden=watched.processes_hidden)

@@ -87,7 +87,7 @@ class Tape:
             self._look(record.at)
         self._put(record)
         if isinstance(record, Server):
-            self._expect(record.name, answers=record.reading is not None)
+            self._expect(record.name, answers=record.reading is not None, is_known=True)
         elif isinstance(record, Model):
             self._models[record.name] = record
             self._expect(record.name, has_model=record.files is not None)
@@ -227,6 +227,7 @@ def _watched(watch: ServerWatch) -> Watched:
         answers=watch.reading is not None,
         has_model=watch.model is not None,
         restarts=watch.restarts,
+        is_known=watch.is_known,
     )
 
 
@@ -237,6 +238,7 @@ def _differs(watch: ServerWatch, known: Watched) -> bool:
         or watch.tree is not known.tree
         or watch.home is not known.home
         or watch.processes_hidden != known.processes_hidden
+        or watch.is_known != known.is_known
         or (watch.reading is not None) != known.answers
         or (watch.model is not None) != known.has_model
     )

@@ -366,6 +366,21 @@ def test_a_dead_server_is_down_and_owns_nothing(bench: Bench) -> None:
     assert "runtime" not in closed(bench.device())
 
 
+def test_a_server_that_was_not_asked_yet_is_in_no_state(bench: Bench) -> None:
+    """Until it has answered or has not, it is neither down nor anything else; its processes are its own at once."""
+    assert bench.board.published.snapshot.servers == ()
+    bench.node(gpu(bench.clock, used={7: GIB}))
+    assert bench.servers() == ()
+
+    bench.tree(7)
+    assert [server.state for server in bench.servers()] == ["loading"]
+    assert closed(bench.device())["runtime"] == GIB
+
+    bench.tree()
+    bench.refuse()
+    assert [server.state for server in bench.servers()] == ["down"]
+
+
 def test_a_restart_is_counted_and_clears_the_history(bench: Bench) -> None:
     """A new start time after a time without answers; the pool's past is not drawn on."""
     for _ in range(60):
