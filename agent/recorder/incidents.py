@@ -57,8 +57,7 @@ def _of_server(last: Server, server: Server, at: float) -> Iterator[Incident]:
     if last.log is not None and server.log is not None and server.log.failures != last.log.failures:
         for failure, count in server.log.failures.items():
             if (more := count - last.log.failures.get(failure, 0)) > 0:
-                kind: Kind = "oom" if failure in OUT_OF_MEMORY else "refused"
-                yield incident(kind, f"its log says {failure.replace('_', ' ')}", more)
+                yield incident(_kind(failure, server), f"its log says {failure.replace('_', ' ')}", more)
     if (server.host_oom_kills or 0) > (last.host_oom_kills or 0) and last.host_oom_kills is not None:
         text = "the host killed a process of it for want of memory"
         yield incident("host_oom_kill", text, (server.host_oom_kills or 0) - last.host_oom_kills)
@@ -76,6 +75,14 @@ def _of_server(last: Server, server: Server, at: float) -> Iterator[Incident]:
                 yield incident("preempted" if name == "preemptions" else "refused", f"{said} for want of KV", now - was)
     if _turned_critical(last.risk, server.risk):
         yield incident("risk", _critical(server.risk))
+
+
+def _kind(failure: str, server: Server) -> Kind:
+    """A full pool refuses requests, or where the engine counts preemptions, it preempts them: SGLang logs that too."""
+    if failure in OUT_OF_MEMORY:
+        return "oom"
+    counts = server.counters.preemptions is not None
+    return "preempted" if failure == "kv_pool_full" and counts else "refused"
 
 
 def _of_device(last: Device, device: Device, at: float) -> Iterator[Incident]:

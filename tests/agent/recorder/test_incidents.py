@@ -57,6 +57,18 @@ SERVERS = {
         replace(SERVER, log=replace(LOG, failures={"cuda_oom": 2, "context_refused": 1})),
         ("oom", "chat", "its log says cuda oom", 2),
     ),
+    "retracted, and not counted yet": (
+        replace(SERVER, log=replace(LOG, failures={"cuda_oom": 0, "context_refused": 1, "kv_pool_full": 2})),
+        ("preempted", "chat", "its log says kv pool full", 2),
+    ),
+    "full where none is preempted": (
+        replace(
+            SERVER,
+            counters=replace(COUNTERS, preemptions=None),
+            log=replace(LOG, failures={"cuda_oom": 0, "context_refused": 1, "kv_pool_full": 2}),
+        ),
+        ("refused", "chat", "its log says kv pool full", 2),
+    ),
     "refused": (
         replace(SERVER, log=replace(LOG, failures={"cuda_oom": 0, "context_refused": 2})),
         ("refused", "chat", "its log says context refused", 1),
