@@ -14,6 +14,7 @@ from msgspec import Meta, Struct
 from agent.errors import InputError
 from agent.memory.arguments import ENGINES as PLANNED
 from agent.memory.arguments import Arguments, from_flags
+from agent.memory.budget import model_name
 from agent.memory.model_config import parse_model
 from agent.memory.units import shown
 from collectors import strict_yaml
@@ -58,10 +59,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     @property
     def label(self) -> str:
         """The server's name, by default made of model and port."""
-        model = Path(self.model.rstrip("/")) if self.model else None
-        if model is not None and model.suffix == ".json":
-            model = model.parent
-        return self.name or f"{(model.name if model else '') or self.engine}:{port_of(self.url)}"
+        model = model_name(self.model) if self.model else ""
+        return self.name or f"{model or self.engine}:{port_of(self.url)}"
 
 
 class RecorderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

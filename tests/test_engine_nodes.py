@@ -167,6 +167,21 @@ def test_sglang_full_of_cached_prefixes(tmp_path: Path) -> None:
     assert evidence["weights"] == "computed"
 
 
+def test_sglang_pages_that_only_its_metrics_tell(tmp_path: Path) -> None:
+    """The page has the tokens of a page, its arguments are not served: a block is a page, not a token."""
+    server = Served(
+        engine="sglang",
+        titles={100: "python -m sglang.launch_server", 101: "sglang::scheduler"},
+        documents={"/metrics": (FIXTURES / "sglang" / "0.5.9" / "metrics.txt").read_text(encoding="utf-8")},
+    )
+
+    found = observed(tmp_path, one_gpu(40 * GIB), server)
+
+    (pool,) = found.servers[0].pools
+    assert (pool.block_size, pool.bytes_per_token) == (16, TOKEN)
+    assert pool.pool_bytes == (250 + 1) * 16 * TOKEN
+
+
 def test_sglang_under_load_and_without_its_model(tmp_path: Path) -> None:
     """The engine's own figure of the pool's bytes is enough to tell what fills it."""
     server = Served(

@@ -349,6 +349,17 @@ def test_port_in_use_is_one_sentence(command: str) -> None:
     assert (done.returncode, done.stderr.strip()) == (1, expected)
 
 
+@pytest.mark.parametrize("command", ["run", "demo"])
+def test_address_of_another_host_is_one_sentence(command: str) -> None:
+    """Likewise; 192.0.2.0/24 is for documents, so no host has an address of it."""
+    done = finished(command, "--listen", "192.0.2.4:0")
+
+    expected = (
+        "vramscope: can't listen on 192.0.2.4:0: Cannot assign requested address; choose another address with --listen"
+    )
+    assert (done.returncode, done.stderr.strip()) == (1, expected)
+
+
 def test_no_agent_there_is_one_sentence() -> None:
     """Exit code 1 and how to start one."""
     done = finished("snapshot", "--url", "http://127.0.0.1:1")

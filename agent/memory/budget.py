@@ -37,6 +37,7 @@ __all__ = [
     "RuntimeBudget",
     "Term",
     "compute",
+    "model_name",
 ]
 
 
@@ -279,15 +280,19 @@ def _headroom(total: int | None, cuda_bytes: int | None, runtime: RuntimeBudget 
     return cuda_bytes - total + runtime.activations.likely
 
 
+def model_name(path: str) -> str:
+    """A model by its path: the folder's name, or that of a file which is alone."""
+    pure = PurePath(path)
+    alone = not pure.name.endswith(("config.json", ".index.json"))
+    return pure.name.removesuffix(".json") if alone else pure.parent.name
+
+
 def _facts(shape: ModelShape, model: ModelFiles, parameters: int | None) -> ModelFacts:
-    path = PurePath(model.path)
     kinds: dict[tuple[str, object], list[Layer]] = {}
     for layer in shape.layers:
         kinds.setdefault((layer.kind, layer.caches), []).append(layer)
     return ModelFacts(
-        name=path.parent.name
-        if path.name.endswith(("config.json", ".index.json"))
-        else path.name.removesuffix(".json"),
+        name=model_name(model.path),
         model_type=shape.model_type,
         architecture=shape.architecture,
         parameters=parameters,

@@ -46,6 +46,7 @@ _ARGUMENTS = {
     "disable_cuda_graph": "enforce_eager",
     "cpu_offload_gb": "cpu_offload_gb",
 }
+_TOLD: dict[Field, str] = {"context": "max_model_len", "page_size": "block_size"}  # by its page, where it does
 
 
 class Info(Struct, frozen=True, kw_only=True):
@@ -157,9 +158,10 @@ def reading_of(page: Page, at: float, *, info: Info = Info(), notes: tuple[str, 
     idle = all(replica.running_requests == replica.waiting_requests == 0 for replica in replicas)
     still = (_STILL,) if replicas and idle and any(pool.used_tokens for pool in pools) else ()
     arguments = dict(info.arguments)
-    context = max((values.get("context", 0) for values in page.values.values()), default=0)
-    if context > 0:
-        arguments["max_model_len"] = round(context)
+    for field, name in _TOLD.items():
+        told = max((values.get(field, 0) for values in page.values.values()), default=0)
+        if told > 0:
+            arguments[name] = round(told)
     return ServerReading(
         at=at,
         engine="sglang",

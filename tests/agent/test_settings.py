@@ -59,6 +59,8 @@ def test_a_full_file() -> None:
         (ServerSettings(url="http://h"), "vllm:80"),
         (ServerSettings(url="https://h", model="/models/llama-3.1-8b/"), "llama-3.1-8b:443"),
         (ServerSettings(url="http://h:1", model="/models/qwen/config.json"), "qwen:1"),
+        (ServerSettings(url="http://h:1", model="/m/qwen/model.safetensors.index.json"), "qwen:1"),
+        (ServerSettings(url="http://h:1", model="/configs/llama-3.1-8b.json"), "llama-3.1-8b:1"),
         (ServerSettings(url="http://h:1", name="chat", model="/m/x"), "chat"),
     ],
 )
