@@ -305,6 +305,8 @@ def _pool(pool: Pool, labels: dict[str, str]) -> Iterator[Sample]:
 def _foreseen(forecast: PoolForecast, labels: Labels) -> Iterator[Sample]:
     yield from _exhaustion("kv_exhaustion_seconds", labels, forecast.exhaustion_seconds)
     for window, probability in (("120s", forecast.probability_2min), ("300s", forecast.probability_5min)):
+        if forecast.exhausted:
+            probability = 1.0
         if probability is not None:
             yield "kv_exhaustion_probability", {**labels, "window": window}, probability
     chains = forecast.chains

@@ -34,7 +34,7 @@ _OF_ANY_PROGRAM: tuple[tuple[str, Type, str], ...] = (  # as Prometheus' own cli
 CATALOGUE: tuple[Metric, ...] = (
     _gauge("build_info", "version python", "The agent itself; always 1."),
     _gauge("device_info", "gpu uuid name driver memory_kind", "A device; always 1; join by gpu."),
-    _gauge("server_info", "server engine version model url", "A server that answers; always 1; join by server."),
+    _gauge("server_info", "server engine version model url", "A server that is not down; always 1; join by server."),
     _gauge("server_device_info", "server gpu tp_rank pp_rank replica", "Which rank sits on which device; always 1."),
     _gauge(
         "server_container_info",
@@ -82,7 +82,7 @@ CATALOGUE: tuple[Metric, ...] = (
     _gauge(
         "kv_exhaustion_probability",
         "server replica pool window",
-        "Forecast probability, 0-1, that the pool runs out within the window; absent once it has.",
+        "Forecast probability, 0-1, that the pool runs out within the window; 1 once it has.",
     ),
     _gauge("kv_running_mean_tokens", "server replica pool", "Mean tokens of the pool that a running request holds."),
     _gauge(

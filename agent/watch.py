@@ -69,7 +69,6 @@ class ServerWatch:
         self.host_oom_kills: int | None = None
         self.restarts = 0
         self.histories: dict[tuple[str, str], PoolHistory] = {}
-        self._pace = 1.0
         self._forecasters: dict[Key, tuple[PoolFacts, PoolForecaster]] = {}
         self._rank_of = rank_of
         self._is_one_process = is_one_process
@@ -88,7 +87,6 @@ class ServerWatch:
 
         ``pace``: seconds of its life in one of the clock, another than 1 only of a simulated server.
         """
-        self._pace = pace
         self.is_known = True
         reading = completed(reading, self.log)
         last, self._last = self._last, reading
@@ -103,7 +101,7 @@ class ServerWatch:
                 self.histories.pop(key, None)
             else:
                 at = reading.at if reading.figures_at is None else reading.figures_at
-                self.histories.setdefault(key, PoolHistory()).add(at, pool.used_tokens)
+                self.histories.setdefault(key, PoolHistory(pace)).add(at, pool.used_tokens)
         self.reading = reading
         for key, signal in self.signals():
             self._forecaster(key).add(structs.replace(signal, at=signal.at * pace))
@@ -219,7 +217,7 @@ class ServerWatch:
             model_path=self.facts.model_path,
             arguments=values,
             growth_tokens_per_second={
-                key: growth / self._pace
+                key: growth
                 for key, history in self.histories.items()
                 if (growth := history.growth_tokens_per_second()) is not None
             },

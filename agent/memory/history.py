@@ -12,9 +12,13 @@ KEEP_SECONDS = 600.0
 
 
 class PoolHistory:
-    """Used tokens of one pool, one point a tick, for ten minutes."""
+    """Used tokens of one pool, one point a tick, for ten minutes.
 
-    def __init__(self) -> None:
+    ``pace``: seconds of its life in one of the clock, another than 1 only of a simulated pool. Growth is by its life.
+    """
+
+    def __init__(self, pace: float = 1.0) -> None:
+        self._pace = pace
         self.clear()
 
     def add(self, at: float, used_tokens: int) -> None:
@@ -22,10 +26,11 @@ class PoolHistory:
         last = self._points[-1][0] if self._points else at - 1
         if at <= last:
             return
-        if self._bin and at >= self._bin[0][0] + BIN_SECONDS:
+        lived = at * self._pace
+        if self._bin and lived >= self._bin[0][0] + BIN_SECONDS:
             self._close_bin()
-        self._bin.append((at, used_tokens))
-        if at >= last + BIN_SECONDS:  # readings are so rare that each is a bin
+        self._bin.append((lived, used_tokens))
+        if lived >= last * self._pace + BIN_SECONDS:  # readings are so rare that each is a bin
             self._close_bin()
         self._points.append((at, used_tokens))
         while self._points[0][0] < at - KEEP_SECONDS:

@@ -223,6 +223,23 @@ def test_growth_is_by_the_seconds_of_the_node(pace: float) -> None:
     assert watch.view().growth_tokens_per_second == {("0", "full"): pytest.approx(300 / pace)}
 
 
+def test_growth_is_known_after_half_a_minute_of_the_node() -> None:
+    """That is four seconds of one that lives ten times as fast; a fall is forgotten as soon."""
+    watch = ServerWatch(facts(), rank_of=rank_of)
+
+    def growth(second: int, used: int) -> float | None:
+        pools = (replace(serving(0.0).pools[0], used_tokens=used),)
+        watch.took(replace(serving(float(second)), pools=pools), pace=10.0)
+        return watch.view().growth_tokens_per_second.get(("0", "full"))
+
+    rising = [growth(second, 50_000 + 2000 * second) for second in range(6)]
+    assert rising[:2] == [None, None]
+    assert rising[-1] == pytest.approx(200.0)
+
+    fallen = [growth(6 + second, 5000) for second in range(6)]
+    assert fallen[-1] == pytest.approx(0.0)
+
+
 GEMMA = LLAMA | {"model_type": "gemma2", "sliding_window": 4096, "head_dim": 128, "query_pre_attn_scalar": 128}
 
 

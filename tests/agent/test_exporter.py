@@ -339,11 +339,13 @@ def test_what_is_foreseen_of_a_pool() -> None:
         assert found[f"vramscope_kv_{name}"] == [({"server": "chat", "pool": "full"}, value)]
 
 
-def test_a_pool_that_ran_out_has_no_probability() -> None:
-    """What has happened is not foreseen."""
-    gone = replace(_forecast(None), probability_2min=None, probability_5min=None)
+@pytest.mark.parametrize(("exhausted", "expected"), [(True, [1.0, 1.0]), (False, [])])
+def test_what_has_happened_is_certain(exhausted: bool, expected: list[float]) -> None:
+    """A pool that ran out has no hole where its probability was; one of which it is not known has none."""
+    forecast = replace(_forecast(None), probability_2min=None, probability_5min=None, exhausted=exhausted)
 
-    assert b"kv_exhaustion_probability" not in render(snapshot(servers=(server(pools=(pool(forecast=gone),)),)))
+    found = samples(render(snapshot(servers=(server(pools=(pool(forecast=forecast),)),))))
+    assert [value for _, value in found.get("vramscope_kv_exhaustion_probability", [])] == expected
 
 
 def _forecast(chains: Chains | None) -> PoolForecast:
