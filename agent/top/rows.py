@@ -8,7 +8,7 @@ from msgspec import Struct
 from rich.style import Style
 from rich.text import Text
 
-from agent.memory.levels import LEVELS
+from agent.memory.levels import LEVELS, Level
 from agent.memory.risk import Risk
 from agent.snapshot import Device, Pool, Server, Snapshot
 from agent.top import words
@@ -20,7 +20,15 @@ Sort = Literal["risk", "left", "used", "name"]
 SORTS: tuple[Sort, ...] = ("risk", "left", "used", "name")
 STALE_SECONDS = 5.0
 GREY = Style(color="bright_black")
-_RISKY = {"watch": Style(color="yellow"), "at_risk": Style(color="red"), "critical": Style(color="red", bold=True)}
+Standing = Level | Literal["down"] | None
+"""How grave it is about something: its level of risk, or that it is down; None where that is not known."""
+_STANDINGS: tuple[Standing, ...] = ("ok", None, *LEVELS[1:], "down")
+_RISKY: dict[Standing, Style] = {
+    "watch": Style(color="yellow"),
+    "at_risk": Style(color="red"),
+    "critical": Style(color="red", bold=True),
+    "down": Style(color="red", bold=True),
+}
 
 
 class Drawn(Struct, frozen=True, kw_only=True):
@@ -100,7 +108,6 @@ def servers(records: tuple[Server, ...], *, sort: Sort, drawn: Drawn) -> Table:
 
     columns = [
         Column(title="SERVER", cells=names, left=True, least=max(6, least), elastic=True),
-        *_of_states(rows),
         Column(title="POOL", cells=_texts("" for _ in rows), elastic=True, least=10, priority=10, drawn=drawn_bar),
         *_of_pools(rows, drawn.changes),
         *_of_requests(rows, drawn.changes),
@@ -110,26 +117,20 @@ def servers(records: tuple[Server, ...], *, sort: Sort, drawn: Drawn) -> Table:
 
 
 def gravest(snapshot: Snapshot | None) -> str | None:
-    """The key of what has the highest level of risk; of several the first GPU, else the first server."""
-    if snapshot is None:
-        return None
-    keyed = [(f"gpu {one.uuid}", one.risk) for one in snapshot.devices]
-    keyed += [(f"server {one.name}", one.risk) for one in snapshot.servers]
-    key, _ = max(keyed, key=lambda one: LEVELS.index(one[1].level) if one[1] else 0, default=(None, None))
-    return key
+    """The key of what stands worst; of several the first GPU, else the first server."""
+    found = {} if snapshot is None else standings(snapshot)
+    return max(found, key=lambda key: _STANDINGS.index(found[key]), default=None)
+
+
+def standings(snapshot: Snapshot) -> dict[str, Standing]:
+    """How grave it is about each, by its key."""
+    gpus = {f"gpu {one.uuid}": _standing(one.risk) for one in snapshot.devices}
+    return {**gpus, **{f"server {one.name}": _of_state(one) for one in snapshot.servers}}
 
 
 def _of(server: Server) -> list[Row]:
     pools: list[Pool | None] = [*sorted(server.pools, key=_nearest)] or [None]
     return [Row(server=server, pool=pool, is_first=number == 0) for number, pool in enumerate(pools)]
-
-
-def _of_states(rows: list[Row]) -> list[Column]:
-    """What each is doing, where one does anything but serve."""
-    if all(row.server.state == "serving" for row in rows):
-        return []
-    states = _first(rows, lambda one: "" if one.state == "serving" else one.state)
-    return [Column(title="STATE", cells=states, left=True, priority=2)]
 
 
 def _of_pools(rows: list[Row], changes: Mapping[Key, float]) -> list[Column]:
@@ -165,7 +166,7 @@ def _finished(columns: list[Column], keys: list[str], drawn: Drawn, old: list[bo
     heading, lines = table(columns, drawn.width)
     for line, is_old in zip(lines, old, strict=True):
         if drawn.colours and (is_old or not drawn.current):
-            line.stylize(GREY)
+            line.stylize_before(GREY)
     return Table(heading=heading, lines=tuple(zip(keys, lines, strict=True)))
 
 
@@ -178,23 +179,32 @@ def _first(rows: list[Row], tell: Callable[[Server], str]) -> tuple[Text, ...]:
     return _texts(tell(row.server) if row.is_first else "" for row in rows)
 
 
-def _rank(sort: Sort, risk: Risk | None, seconds: float | None, used: float | None) -> tuple[float, ...]:
-    level = -LEVELS.index(risk.level) if risk else 1
+def _standing(risk: Risk | None) -> Standing:
+    return None if risk is None else risk.level
+
+
+def _of_state(server: Server) -> Standing:
+    return "down" if server.state == "down" else _standing(server.risk)
+
+
+def _rank(sort: Sort, standing: Standing, seconds: float | None, used: float | None) -> tuple[float, ...]:
+    level = -_STANDINGS.index(standing)
     soon = math.inf if seconds is None else seconds
     full = -(used or 0.0)
     return {"risk": (level, soon), "left": (soon, level), "used": (full,), "name": ()}[sort]
 
 
-def _of_device(device: Device) -> tuple[Risk | None, float | None, float | None]:
+def _of_device(device: Device) -> tuple[Standing, float | None, float | None]:
     seconds = device.forecast.exhaustion_seconds.likely if device.forecast else None
     used = _used(device)
-    return device.risk, seconds, used / device.total_bytes if used is not None and device.total_bytes else None
+    ratio = used / device.total_bytes if used is not None and device.total_bytes else None
+    return _standing(device.risk), seconds, ratio
 
 
-def _of_server(server: Server) -> tuple[Risk | None, float | None, float | None]:
+def _of_server(server: Server) -> tuple[Standing, float | None, float | None]:
     seconds = [left for pool in server.pools if (left := _left(pool)) is not None]
     used = [pool.used_ratio for pool in server.pools if pool.used_ratio is not None]
-    return server.risk, min(seconds, default=None), max(used, default=None)
+    return _of_state(server), min(seconds, default=None), max(used, default=None)
 
 
 def _nearest(pool: Pool) -> tuple[float, float]:
@@ -233,14 +243,23 @@ def _device_risk(device: Device, drawn: Drawn) -> Text:
 
 
 def _server_risk(row: Row, drawn: Drawn) -> Text:
-    return _risk(row.server.risk, drawn) if row.is_first else Text()
+    """What a server does that does not serve, before anything but a risk."""
+    if not row.is_first:
+        return Text()
+    server, standing = row.server, _of_state(row.server)
+    if standing == "down":
+        return Text(words.down(server.risk, reason=drawn.is_wide), _style(standing, drawn))
+    if standing in ("ok", None) and server.state != "serving":
+        return Text(server.state)
+    return _risk(server.risk, drawn)
 
 
 def _risk(risk: Risk | None, drawn: Drawn) -> Text:
-    level = risk.level if risk else "ok"
-    return Text(
-        words.risk(risk, reason=drawn.is_wide), _RISKY.get(level, "") if drawn.colours and drawn.current else ""
-    )
+    return Text(words.risk(risk, reason=drawn.is_wide), _style(_standing(risk), drawn))
+
+
+def _style(standing: Standing, drawn: Drawn) -> Style | str:
+    return _RISKY.get(standing, "") if drawn.colours and drawn.current else ""
 
 
 def _label(row: Row) -> str:

@@ -55,6 +55,11 @@ def risk(one: Risk | None, *, reason: bool = True) -> str:
     return f"{LEVELS[one.level]} {REASONS[one.reason] if reason and one.reason else ''}".strip()
 
 
+def down(one: Risk | None, *, reason: bool = True) -> str:
+    """Of a server that is down, and that it restarts again and again where that is wanted."""
+    return "down, restarts" if reason and one is not None and "restart_loop" in one.levels else "down"
+
+
 def left(seconds: ExhaustionSeconds | None, used_ratio: float | None = None, *, early: bool = False) -> str:
     """Time left, likely or at the soonest; a pool that ran out lately and has room again is not full."""
     value = None if seconds is None else seconds.early if early else seconds.likely

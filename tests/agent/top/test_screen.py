@@ -128,6 +128,25 @@ def test_the_gravest_stand_first() -> None:
     assert first["name"] == (*(f"gpu GPU-{n}" for n in range(8)), *(f"server chat-{n}" for n in range(8)))
 
 
+def test_a_server_that_is_down_stands_above_all() -> None:
+    """It is graver than any risk and drawn like the gravest; a risk that is not known comes before none."""
+    node = eight()
+    loop = Risk(level="critical", reason="restart_loop", numbers={"restarts": 4})
+    gone = replace(node.servers[5], state="down", risk=None, age_seconds=None)
+    again = replace(node.servers[3], state="down", risk=loop)
+    down = replace(node, servers=(*node.servers[:3], again, node.servers[4], gone, *node.servers[6:]))
+    shown = drawn(down, colours=True)
+
+    assert shown.keys[8:12] == ("server chat-3", "server chat-5", "server chat-1", "server chat-6")
+    assert shown.keys[-3:] == ("server chat-7", "server chat-2", "server chat-0")
+    assert shown.selected == "server chat-3"
+    assert _row(down, "chat-5")[-1:] == ["down"]
+    assert _row(down, "chat-3")[-2:] == ["down,", "restarts"]
+    (line,) = [line for line in shown.lines if line.plain.startswith("  chat-5")]
+    styles = [(line.plain[span.start : span.end].split(), str(span.style)) for span in line.spans]
+    assert styles[-1] == (["down"], "bold red")
+
+
 def test_the_selection_is_marked_and_in_sight() -> None:
     """Its line is among those shown however few they are; one that is gone falls back to the first."""
     for key in drawn(NODES["crowded"]).keys:
@@ -160,10 +179,8 @@ def test_a_server_has_a_row_for_each_further_pool() -> None:
 
 def test_what_is_not_known_is_a_dash() -> None:
     """No figure stands in for it; a server that does not serve says what it does."""
-    text = text_of(drawn(sample.node(0)))
-
-    (down,) = [line.split() for line in text.splitlines() if "batch " in line and "failed" not in line]
-    assert down == ["batch", "down", "-", "-", "-", "-", "-", "-"]
+    assert _row(sample.node(0), "batch") == ["batch", "-", "-", "-", "-", "-", "-", "down"]
+    assert _row(states.loading(0), "chat")[-1] == "loading"
 
 
 def test_a_lost_agent_is_said_and_all_is_grey() -> None:
