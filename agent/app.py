@@ -170,7 +170,9 @@ class Agent:
 
     def _pace(self, settings: Settings) -> None:
         self.board.took_pace(
-            memory_interval_seconds=settings.intervals.memory, settle_seconds=settings.intervals.settle
+            memory_interval_seconds=settings.intervals.memory,
+            settle_seconds=settings.intervals.settle,
+            headroom_ratio=settings.thresholds.headroom_ratio,
         )
 
     def _devices(self) -> NvmlSource:

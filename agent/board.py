@@ -16,6 +16,7 @@ from agent.health import Health
 from agent.inside import Insiders
 from agent.memory.budget import Device as BudgetDevice
 from agent.memory.history import Peaks
+from agent.memory.risk import HEADROOM_RATIO
 from agent.memory.upgrades import Record as UpgradeRecord
 from agent.outlook import Outlook
 from agent.processes import Look
@@ -37,7 +38,7 @@ from agent.recorder.writer import Status
 from agent.release import awake_or_not
 from agent.seating import seats
 from agent.server_record import server_record
-from agent.snapshot import Pool, Recorder, Recording, Reload, Snapshot
+from agent.snapshot import Pool, Recorder, Recording, Reload, Snapshot, Thresholds
 from agent.upgrades import Upgrades
 from agent.watch import ServerWatch
 from collectors.own_process import Usage
@@ -255,11 +256,16 @@ class Board:
         self._recorder = Recorder(dropped=status.dropped, bundles=status.bundles)
         self._record("recorder", "", status.fault, status.seconds)
 
-    def took_pace(self, *, memory_interval_seconds: float, settle_seconds: float) -> None:
-        """Take the pace of device passes, and how long memory has to lie still, from now on."""
-        self._note(Paced(at=self._clock(), memory=memory_interval_seconds, settle=settle_seconds))
+    def took_pace(
+        self, *, memory_interval_seconds: float, settle_seconds: float, headroom_ratio: float = HEADROOM_RATIO
+    ) -> None:
+        """Take the pace of device passes, how long memory has to lie still, and the rule of headroom, from now on."""
+        self._note(
+            Paced(at=self._clock(), memory=memory_interval_seconds, settle=settle_seconds, headroom=headroom_ratio)
+        )
         self.memory_interval_seconds = memory_interval_seconds
         self.upgrades.settle_seconds = settle_seconds
+        self._outlook.headroom_ratio = headroom_ratio
 
     def recalled(self, servers: Mapping[str, UpgradeRecord]) -> None:
         """Take what is remembered of servers' runs before this agent began."""
@@ -352,6 +358,7 @@ class Board:
             web_config_current=self._web_problem() is None,
             simulated=self._simulated,
             pace=self._pace,
+            thresholds=Thresholds(headroom_ratio=self._outlook.headroom_ratio),
             recorder=self._recorder,
             recording=self._recording,
         )

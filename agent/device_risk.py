@@ -28,14 +28,21 @@ class DeviceRisk:
         self._risk = RiskWatch()
 
     def look(
-        self, device: Device, lodgers: Sequence[tuple[ServerView, Server]], host: Sign | None, now: float
+        self,
+        device: Device,
+        lodgers: Sequence[tuple[ServerView, Server]],
+        host: Sign | None,
+        now: float,
+        *,
+        headroom_rule: float,
     ) -> DeviceTold:
+        """``headroom_rule``: the ratio below which there is too little."""
         read = all(view.reading is not None or server.state == "down" for view, server in lodgers)
         if read:
             runs = frozenset((server.name, server.state, server.started_at, server.pids[:1]) for _, server in lodgers)
             self._outlook.take(device, runs, now)
         forecast = self._outlook.forecast(device, sum(_activations(view) for view, _ in lodgers))
-        signs = self._signs(device, lodgers, forecast)
+        signs = self._signs(device, lodgers, forecast, headroom_rule)
         if host is not None and device.memory_kind == "unified":
             signs = [*signs, host]
         blind = device.total_bytes is None
@@ -46,9 +53,13 @@ class DeviceRisk:
         )
 
     def _signs(
-        self, device: Device, lodgers: Sequence[tuple[ServerView, Server]], forecast: DeviceForecast | None
+        self,
+        device: Device,
+        lodgers: Sequence[tuple[ServerView, Server]],
+        forecast: DeviceForecast | None,
+        headroom_rule: float,
     ) -> list[Sign]:
-        found: list[Sign | None] = [risk.headroom(device.headroom_ratio)]
+        found: list[Sign | None] = [risk.headroom(device.headroom_ratio, headroom_rule)]
         found += [transient_sign(room) for room in device.transients.values()]
         if forecast is not None:
             found.append(risk.creeping(forecast.exhaustion_seconds.likely, forecast.bytes_per_hour))

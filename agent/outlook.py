@@ -27,9 +27,13 @@ class _ServerTold(Struct, frozen=True, kw_only=True):
 
 
 class Outlook:
-    """Remembers devices and servers between looks; ``device`` and ``server`` give records what the last look found."""
+    """Remembers devices and servers between looks; ``device`` and ``server`` give records what the last look found.
+
+    ``headroom_ratio``: below it a device has too little headroom, from the next look on.
+    """
 
     def __init__(self) -> None:
+        self.headroom_ratio = risk.HEADROOM_RATIO
         self._looked_at: float | None = None
         self._scene: list[object] = []
         self._devices: dict[str, DeviceRisk] = {}
@@ -81,6 +85,7 @@ class Outlook:
                 [(views[name], servers[name]) for name in views if uuid in servers[name].devices],
                 self._host(host),
                 now,
+                headroom_rule=self.headroom_ratio,
             )
             for uuid, device in known.items()
         }

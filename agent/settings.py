@@ -16,6 +16,7 @@ from agent.memory.arguments import ENGINES as PLANNED
 from agent.memory.arguments import Arguments, from_flags
 from agent.memory.budget import model_name
 from agent.memory.model_config import parse_model
+from agent.memory.risk import HEADROOM_RATIO
 from agent.memory.units import shown
 from collectors import strict_yaml
 from collectors.engine_logs.journal import PREFIX as JOURNAL
@@ -70,6 +71,12 @@ class RecorderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     max_bytes: Annotated[int, Meta(ge=1 << 20, le=1 << 40)] = 256 << 20
 
 
+class ThresholdSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the agent itself judges by; those of the alert rules are given to ``vramscope rules``."""
+
+    headroom_ratio: Annotated[float, Meta(gt=0, lt=1)] = HEADROOM_RATIO
+
+
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The whole file."""
 
@@ -81,6 +88,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     state_directory: str | None = None
     probe_directory: str | None = None
     recorder: RecorderSettings = RecorderSettings()
+    thresholds: ThresholdSettings = ThresholdSettings()
 
 
 def load_settings(path: Path) -> Settings:
@@ -147,7 +155,11 @@ _WORDS = {
     "array": "a list",
     "object": "a mapping",
 }
-_SECTIONS: Mapping[str, type[Struct]] = {"intervals": Intervals, "recorder": RecorderSettings}
+_SECTIONS: Mapping[str, type[Struct]] = {
+    "intervals": Intervals,
+    "recorder": RecorderSettings,
+    "thresholds": ThresholdSettings,
+}
 _REMEDIES = {"listen": '; write HOST:PORT, such as "0.0.0.0:10175"', "servers": "; write one - url: ... for each"}
 
 

@@ -7,7 +7,7 @@ from msgspec import Struct
 from agent.memory.exhaustion import Outcome
 from agent.memory.forecast import Cause
 from agent.memory.levels import Level
-from agent.memory.risk import Risk
+from agent.memory.risk import HEADROOM_RATIO, Risk
 from agent.memory.transients import Transient
 from collectors.readings import (
     AdaptersReading,
@@ -396,6 +396,12 @@ class Recording(Struct, frozen=True, kw_only=True):
     speed: float | None = None
 
 
+class Thresholds(Struct, frozen=True, kw_only=True):
+    """What figures are judged by, as the settings say."""
+
+    headroom_ratio: float = HEADROOM_RATIO
+
+
 class Snapshot(Struct, frozen=True, kw_only=True):
     """One tick. ``time`` is wall clock, seconds since the epoch."""
 
@@ -410,5 +416,6 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     web_config_current: bool = True  # in force as its files are now
     simulated: bool = False  # its driver and processes are a demo's
     pace: float = 1.0  # seconds of the node's life in one of the clock; growth and forecasts are in the former
+    thresholds: Thresholds = Thresholds()
     recorder: Recorder | None = None
     recording: Recording | None = None  # of which this is; None where it is of this host, now

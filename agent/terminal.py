@@ -72,7 +72,9 @@ def _on(device: Device, snapshot: Snapshot) -> tuple[Server, ...]:
 def _print_device(console: Console, snapshot: Snapshot, device: Device, *, explain: bool) -> None:
     console.print(f"gpu {device.gpu}  {device.name or ''}  {device.uuid}", style="bold", markup=False)
     if device.headroom_ratio is not None:
-        console.print(f"headroom {device.headroom_ratio:.1%} of {_gib(device.total_bytes)}")
+        rule = snapshot.thresholds.headroom_ratio
+        low = f", below the {100 * rule:.4g}% rule" if device.headroom_ratio < rule else ""
+        console.print(f"headroom {device.headroom_ratio:.1%} of {_gib(device.total_bytes)}{low}")
     console.print(_device(device, explain=explain))
     for line in (*_risk(device.risk, explain=explain), *_growing(device, explain=explain)):
         _say(console, line)

@@ -3,7 +3,14 @@
 import re
 from pathlib import Path
 
-from agent.settings import ServerSettings, Settings, parse_settings
+from agent.settings import (
+    Intervals,
+    RecorderSettings,
+    ServerSettings,
+    Settings,
+    ThresholdSettings,
+    parse_settings,
+)
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -18,6 +25,9 @@ def test_the_settings_page_shows_every_key_and_is_valid() -> None:
     assert len(settings.servers) == 1
     for key in (*Settings.__struct_fields__, *ServerSettings.__struct_fields__):
         assert re.search(rf"^\s*(- )?{key}:", example[1], re.M), key
+    for section in (Intervals, RecorderSettings, ThresholdSettings):
+        for key in section.__struct_fields__:
+            assert re.search(rf"[ {{]{key}:", example[1]), key
 
 
 def test_links_between_documents_lead_somewhere() -> None:

@@ -34,7 +34,7 @@ REASONS: tuple[Reason, ...] = get_args(Reason)
 MIB, GIB, HOUR = 2**20, 2**30, 3600.0
 HOLD_SECONDS = 180.0
 STORM_RATIO = 0.01  # of the running requests, preempted each second: above it work is thrown away for ever
-HEADROOM_RATIO = 0.10  # the field's rule is 10 to 15 %
+HEADROOM_RATIO = 0.10  # unless the settings say otherwise; the field's rule is 10 to 15 %
 LEAST_HEADROOM_RATIO = 0.03
 CREEP_WATCH_SECONDS, CREEP_RISK_SECONDS, CREEP_CRITICAL_SECONDS = 72 * HOUR, 6 * HOUR, HOUR
 DEVIATION_RATIO = 0.03  # of the device: more than the range of a runtime's budget explains
@@ -160,9 +160,9 @@ def transient_room(peak_bytes: int | None, room_bytes: int | None, *, seen: bool
     return Sign(level="at_risk" if seen else "watch", reason="no_transient_room", numbers=numbers)
 
 
-def headroom(ratio: float | None) -> Sign | None:
+def headroom(ratio: float | None, rule: float = HEADROOM_RATIO) -> Sign | None:
     """Less room than the rule; or next to none."""
-    if ratio is None or ratio >= HEADROOM_RATIO:
+    if ratio is None or ratio >= rule:
         return None
     level: Level = "at_risk" if ratio < LEAST_HEADROOM_RATIO else "watch"
     return Sign(level=level, reason="low_headroom", numbers={"headroom_ratio": ratio})

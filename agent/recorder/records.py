@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from agent.memory.risk import HEADROOM_RATIO
 from agent.memory.upgrades import Record as UpgradeRecord
 from agent.watch import ServerFacts
 from collectors.probe_files import ProbePass
@@ -130,11 +131,12 @@ class Reloaded(Struct, frozen=True, kw_only=True, tag="reloaded"):
 
 
 class Paced(Struct, frozen=True, kw_only=True, tag="paced"):
-    """Rhythms that readings are judged by, in seconds."""
+    """What readings are judged by: rhythms in seconds, and the ratio below which headroom is little."""
 
     at: float
     memory: float
     settle: float
+    headroom: Annotated[float, Meta(gt=0, lt=1)] = HEADROOM_RATIO
 
 
 class Recalled(Struct, frozen=True, kw_only=True, tag="recalled"):

@@ -116,7 +116,11 @@ class Stage:
             case Reloaded():
                 board.took_reload(Reload(success=record.success, at=record.success_at))
             case Paced():
-                board.took_pace(memory_interval_seconds=record.memory, settle_seconds=record.settle)
+                board.took_pace(
+                    memory_interval_seconds=record.memory,
+                    settle_seconds=record.settle,
+                    headroom_ratio=record.headroom,
+                )
             case Recalled():
                 board.recalled(record.servers)
             case Server() | Log() | Model():

@@ -13,8 +13,7 @@ import { deviceLeft, lastStep, riskTags } from "./outlook.js";
 import { stack } from "./stack.js";
 import { why } from "./tip.js";
 
-export const HEADROOM_RULE = 0.1;
-const METER_END = 0.3;
+const METER_RULES = 3; // the rule is at a third of its meter
 const STALE_SECONDS = 5;
 const HEADROOM = "Room for temporaries and fragmentation: what is free, activations and allocator slack; where these "
   + "are not known apart, what runtime holds above the likely context, graphs and libraries of its budget, up to its "
@@ -57,7 +56,7 @@ function readings(device, view) {
   const { servers } = view;
   const parts = ordered(device);
   return [
-    headline(device, servers),
+    headline(device, view),
     h("div", { class: "bars" }, liveBar(device, parts, servers),
       serversOf(device).map((name) => budgetBar(device, parts, name, servers))),
     deviceLeft(device),
@@ -70,31 +69,36 @@ function readings(device, view) {
   ];
 }
 
-function headline(device, servers) {
+function headline(device, view) {
   const used = difference(device.total_bytes, device.free_bytes);
   const text = lines("Used is the total minus what is free.", `Both are ${known("measured", device.age_seconds)}`,
     device.memory_kind === "unified" && "Of unified memory they are the host's own figures.");
   return h("div", { class: "headline" },
     h("p", { class: "big" }, why(gib(used), { kind: "measured", text, label: `${gib(used)} GiB used of ${gpuName(device.gpu)}` }),
       h("small", {}, ` GiB used of ${gib(device.total_bytes)}`)),
-    headroom(device, servers));
+    headroom(device, view));
 }
 
-function headroom(device, servers) {
+function headroom(device, { rule }) {
   const ratio = device.headroom_ratio;
   if (ratio === null) return h("p", { class: "headroom" }, `Headroom is not known${whyUnknown(device)}.`);
-  const low = ratio < HEADROOM_RULE;
-  const fill = h("div", { class: "fill", width: width(Math.min(Math.max(ratio, 0), METER_END), METER_END) });
+  const low = ratio < rule;
+  const end = METER_RULES * rule;
+  const named = `${share(rule)} rule`;
+  const fill = h("div", { class: "fill", width: width(Math.min(Math.max(ratio, 0), end), end) });
   const text = lines(`Headroom: ${percent(ratio)} of the GPU's memory`, HEADROOM,
     `It is computed from these, as measured; ${duration(device.age_seconds)} ago.`,
     "The rule of the field is 10 to 15 %.");
   return h("div", { class: "headroom", "data-low": low && "", "data-headroom": ratio },
     h("p", {}, why(h("b", {}, percent(ratio)), { kind: "computed", text,
       label: `${percent(ratio)} headroom on ${gpuName(device.gpu)}` }), " headroom",
-      low ? ", below the 10\u202f% rule" : ""),
-    h("div", { class: "meter" }, fill, h("div", { class: "rule", width: width(HEADROOM_RULE, METER_END) })),
-    h("div", { class: "axis" }, ["0", "10\u202f% rule", "30\u202f% or more"].map((text) => h("span", {}, text))));
+      low ? `, below the ${named}` : ""),
+    h("div", { class: "meter" }, fill, h("div", { class: "rule", width: width(rule, end) })),
+    h("div", { class: "axis" }, ["0", named, `${share(end)} or more`].map((text) => h("span", {}, text))));
 }
+
+/** A share without needless digits. */
+const share = (ratio) => `${Number((100 * ratio).toFixed(2))}\u202f%`;
 
 function whyUnknown(device) {
   const some = (list, server, component) => list.some((one) => one.server === server && one.component === component);

@@ -2,7 +2,7 @@
 
 import { thinBar } from "./bars.js";
 import { inOrder, label } from "./components.js";
-import { deviceBody, HEADROOM_RULE, identity, stale } from "./device.js";
+import { deviceBody, identity, stale } from "./device.js";
 import { h } from "./dom.js";
 import { fold } from "./folds.js";
 import { gib, gpuName, percent, UNKNOWN } from "./format.js";
@@ -41,7 +41,7 @@ function row(device, previous, most, view) {
   return fold(`gpu ${device.uuid}`, [
     h("span", { class: "name" }, gpuName(device.gpu)),
     device.components.length ? thinBar(device, most) : h("small", { class: "bar" }, "no reading"),
-    headroom(device),
+    headroom(device, view),
     servers(device, view),
     risky(device),
     wrong.map((text) => h("span", { class: "wrong" }, prose(text))),
@@ -50,8 +50,8 @@ function row(device, previous, most, view) {
   });
 }
 
-function headroom({ headroom_ratio: ratio }) {
-  return h("span", { class: ratio !== null && ratio < HEADROOM_RULE ? "headroom bad" : "headroom" },
+function headroom({ headroom_ratio: ratio }, { rule }) {
+  return h("span", { class: ratio !== null && ratio < rule ? "headroom bad" : "headroom" },
     ratio === null ? UNKNOWN : percent(ratio), h("small", {}, " headroom"));
 }
 

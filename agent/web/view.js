@@ -24,7 +24,7 @@ const NO_SERVER = "No inference server was found among this host's processes, an
 export function main(fresh, history) {
   const gpus = new Map(fresh.devices.map((device) => [device.uuid, gpuName(device.gpu)]));
   const view = {
-    history, devices: fresh.devices, host: fresh.host_memory, pace: fresh.pace,
+    history, devices: fresh.devices, host: fresh.host_memory, pace: fresh.pace, rule: fresh.thresholds.headroom_ratio,
     servers: new Map(fresh.servers.map((server) => [server.name, server])),
     faultsOf: (target) => [...new Set(fresh.collectors
       .filter((one) => one.error && target !== "" && one.target === target).map((one) => one.error))],

@@ -5,7 +5,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from agent.app import Agent, _reload
-from agent.settings import ServerSettings, Settings
+from agent.settings import ServerSettings, Settings, ThresholdSettings
 from agent.web.web_file import WebFile
 
 CHAT = ServerSettings(url="http://127.0.0.1:1", name="chat")
@@ -45,3 +45,15 @@ def test_a_web_config_that_can_not_be_used_keeps_the_servers_too(tmp_path: Path)
     assert answer is not None
     assert "web.yml" in answer
     assert (agent.settings, names(agent)) == (OLD, ["chat"])
+
+
+def test_the_rule_of_headroom_is_taken_over(tmp_path: Path) -> None:
+    """From the start, and by a reload; the snapshot tells it to page and terminal."""
+    strict, lax = (replace(OLD, thresholds=ThresholdSettings(headroom_ratio=ratio)) for ratio in (0.2, 0.05))
+    agent = Agent(strict, web=WebFile(), simulated_state=tmp_path / "node.state")
+    before = agent.board.tick().snapshot.thresholds.headroom_ratio
+
+    answer = _reload(agent, lambda: lax)
+
+    assert answer is None
+    assert (before, agent.board.tick().snapshot.thresholds.headroom_ratio) == (0.2, 0.05)

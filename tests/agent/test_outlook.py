@@ -270,6 +270,10 @@ def test_levels_of_a_device() -> None:
     guest = device(part("reserved", 0), part("other_processes", GIB))
     blind = replace(FULL, total_bytes=None, free_bytes=None, components=())
     assert Looks().level(replace(FULL, headroom_ratio=0.05)) == ("watch", "low_headroom")
+    strict = Looks()
+    strict.outlook.headroom_ratio = 0.2
+    assert strict.level(replace(FULL, headroom_ratio=0.15)) == ("watch", "low_headroom")
+    assert Looks().level(replace(FULL, headroom_ratio=0.15)) == ("ok", None)
     assert Looks().level(replace(FULL, health=lost)) == ("critical", "hardware")
     assert Looks().level(guest) == ("ok", None)
     found, _ = Looks().look(guest, serving(pids=(7,)))

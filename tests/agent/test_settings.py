@@ -12,8 +12,10 @@ from agent.memory.units import shown
 from agent.settings import (
     DEFAULT_LISTEN,
     Intervals,
+    RecorderSettings,
     ServerSettings,
     Settings,
+    ThresholdSettings,
     as_yaml,
     check_server,
     load_settings,
@@ -23,6 +25,8 @@ from agent.settings import (
     state_directory,
 )
 from collectors.registry import ENGINES
+
+PROMISED = Path(__file__).parents[1] / "fixtures" / "settings" / "every_key.yml"
 
 
 def test_an_empty_file_is_the_default() -> None:
@@ -52,6 +56,15 @@ def test_a_full_file() -> None:
     assert settings.servers[0].devices == ("GPU-1", "GPU-2")
 
 
+def test_the_file_that_operators_were_promised_loads() -> None:
+    """Key by key: each is known."""
+    settings = load_settings(PROMISED)
+
+    assert settings.servers[0].devices == ("GPU-uuid", "...")
+    assert settings.recorder == RecorderSettings()
+    assert settings.thresholds == ThresholdSettings(headroom_ratio=0.10)
+
+
 @pytest.mark.parametrize(
     ("server", "label"),
     [
@@ -73,7 +86,7 @@ MISTAKES = {
     "listn: x": "s.yml: unknown key 'listn'; did you mean listen?",
     "colour: blue": (
         "s.yml: unknown key 'colour'; expected one of listen, intervals, discovery, servers, web_config_file, "
-        "state_directory, probe_directory, recorder"
+        "state_directory, probe_directory, recorder, thresholds"
     ),
     "listen: 5": ('s.yml: listen: expected text, got 5; write HOST:PORT, such as "0.0.0.0:10175"'),
     "listen: nowhere": "s.yml: listen: expected HOST:PORT with a port of 0 to 65535, got 'nowhere'",
@@ -85,6 +98,11 @@ MISTAKES = {
     "recorder: {minutes: -1}": "s.yml: recorder.minutes: expected a number >= 0.0, got -1",
     "recorder: {max_bytes: 5}": "s.yml: recorder.max_bytes: expected a whole number >= 1048576, got 5",
     "recorder: {minuts: 5}": "s.yml: recorder: unknown key 'minuts'; did you mean minutes?",
+    "thresholds: {headroom_ratio: 0}": "s.yml: thresholds.headroom_ratio: expected a number > 0.0, got 0",
+    "thresholds: {headroom_ratio: 1}": "s.yml: thresholds.headroom_ratio: expected a number < 1.0, got 1",
+    "thresholds: {headroom_ratio: .nan}": "s.yml: thresholds.headroom_ratio: expected a number > 0.0, got what is no number",
+    "thresholds: {headroom_ratio: 10%}": "s.yml: thresholds.headroom_ratio: expected a number, got '10%'",
+    "thresholds: {headroom: 0.1}": "s.yml: thresholds: unknown key 'headroom'; did you mean headroom_ratio?",
     "recorder: off": "s.yml: recorder: expected a mapping, got False",
     "servers: {}": "s.yml: servers: expected a list, got an object; write one - url: ... for each",
     "servers: [{}]": "s.yml: servers[0]: key 'url' is missing; add it",
@@ -127,7 +145,7 @@ MISTAKES = {
     f"listen: {'x' * 900_000}": f"s.yml: listen: expected HOST:PORT with a port of 0 to 65535, got '{'x' * 60}'...",
     f"{'x' * 900}: 1": (
         f"s.yml: unknown key '{'x' * 60}'...; expected one of listen, intervals, discovery, servers, web_config_file, "
-        "state_directory, probe_directory, recorder"
+        "state_directory, probe_directory, recorder, thresholds"
     ),
     f"listen: !{'x' * 900}": (
         f"s.yml: not valid YAML: line 1, column 9: could not determine a constructor for the tag '!{'x' * 152}"

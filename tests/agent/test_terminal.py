@@ -9,7 +9,7 @@ from rich.console import Console
 from agent.memory.levels import Level
 from agent.memory.risk import Reason, Risk
 from agent.printable import all_printable
-from agent.snapshot import ExhaustionSeconds, Server, Snapshot, Upgrade
+from agent.snapshot import ExhaustionSeconds, Server, Snapshot, Thresholds, Upgrade
 from agent.terminal import print_snapshot
 from tests.agent.web.sample import node
 
@@ -85,6 +85,21 @@ def test_a_pool_that_has_room_again_is_not_full(used: float, said: str) -> None:
     pool = replace(server.pools[0], used_ratio=used, forecast=forecast)
 
     assert said in text_of(replace(snapshot, servers=(replace(server, pools=(pool,)),)))
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [(0.05, "headroom 8.0% of {total}\n"), (0.125, "headroom 8.0% of {total}, below the 12.5% rule\n")],
+)
+def test_headroom_below_the_rule_is_said(rule: float, said: str) -> None:
+    """The rule is that of the agent's settings."""
+    snapshot = node(0)
+    device = replace(snapshot.devices[0], headroom_ratio=0.08)
+    assert device.total_bytes is not None
+
+    text = text_of(replace(snapshot, devices=(device,), thresholds=Thresholds(headroom_ratio=rule)))
+
+    assert said.format(total=f"{device.total_bytes / 2**30:,.2f} GiB") in text
 
 
 def test_what_is_held_says_so() -> None:

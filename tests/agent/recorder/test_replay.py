@@ -8,6 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from agent.memory.upgrades import Record, Run, Share
+from agent.recorder.records import Paced
 from agent.snapshot import Snapshot
 from agent.watch import ServerWatch
 from collectors.probe_files import ProbePass
@@ -44,6 +45,31 @@ def test_every_tick_is_as_it_was(tmp_path: Path) -> None:
         assert pages(flight.live) == pages(again)
         assert [same(one.snapshot) for one in flight.live] == [same(one.snapshot) for one in again]
         assert all(one.snapshot.recording is not None for one in again)
+
+
+def test_headroom_is_judged_by_the_rule_of_then(tmp_path: Path) -> None:
+    """Also by one that a reload changed midway, and in what begins later."""
+    flight = Flight(tmp_path)
+    flight.board.took_pace(memory_interval_seconds=1.0, settle_seconds=20.0, headroom_ratio=0.9)
+    flight.model()
+    flight.lives(90)
+    flight.board.took_pace(memory_interval_seconds=1.0, settle_seconds=20.0, headroom_ratio=0.95)
+    flight.lives(10)
+
+    again = replayed(flight.file)
+
+    risk = again[-1].snapshot.devices[0].risk
+    assert risk is not None
+    assert "low_headroom" in risk.levels
+    assert [again[at].snapshot.thresholds.headroom_ratio for at in (0, -1)] == [0.9, 0.95]
+    assert [same(one.snapshot) for one in flight.live] == [same(one.snapshot) for one in again]
+
+
+def test_recordings_of_before_there_was_a_choice_have_the_usual_rule() -> None:
+    """10 %."""
+    record = msgspec.json.decode(b'{"type": "paced", "at": 1, "memory": 1, "settle": 60}', type=Paced)
+
+    assert record.headroom == 0.10
 
 
 def _node(flight: Flight, chance: random.Random) -> None:
@@ -119,6 +145,9 @@ STEPS: tuple[Callable[[Flight, random.Random], None], ...] = (
     lambda flight, chance: flight.board.took_state(None, 0.1),
     lambda flight, chance: flight.board.took_recorder(flight.writer.status),
     lambda flight, chance: flight.board.settings_reloaded(success=chance.random() < 0.5),
+    lambda flight, chance: flight.board.took_pace(
+        memory_interval_seconds=1.0, settle_seconds=20.0, headroom_ratio=chance.choice((0.05, 0.3))
+    ),
     lambda flight, chance: flight.watches[0].forget_model(),
     lambda flight, chance: flight.watches[0].lost(),
     lambda flight, chance: setattr(flight.clock, "now", flight.clock.now + chance.choice((0.1, 5.0, 30.0))),

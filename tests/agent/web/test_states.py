@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from agent.snapshot import Reload, Snapshot
+from agent.snapshot import Reload, Snapshot, Thresholds
 from tests.agent.web import sample, states
 from tests.agent.web.person import click, open_all, sticking_out, unreadable
 from tests.agent.web.site import Open, Site
@@ -256,3 +256,26 @@ def test_a_gpu_whose_index_another_has_is_called_by_its_uuid(show: Open) -> None
         "GPU 0",
         "GPU-0",
     ]
+
+
+def test_the_rule_of_headroom_is_that_of_the_settings(show: Open) -> None:
+    """Its name, its place on the scale, and what is below it, on cards and in lists."""
+
+    def strict(tick: int) -> Snapshot:
+        return replace(sample.node(tick), thresholds=Thresholds(headroom_ratio=0.2))
+
+    page = show(Site(strict))
+    texts = page.evaluate(
+        "[...document.querySelectorAll('.headroom > p, .headroom .axis')].map((one) => one.innerText)"
+    )
+    place = page.evaluate("document.querySelector('.meter .rule').style.width")
+    many = show(Site(lambda tick: replace(states.many(tick), thresholds=Thresholds(headroom_ratio=0.99))))
+
+    assert [" ".join(text.split()) for text in texts[:2]] == [
+        "17.8 % headroom, below the 20 % rule",
+        "0 20 % rule 60 % or more",
+    ]
+    assert float(place.removesuffix("%")) == pytest.approx(100 / 3, abs=0.1)
+    assert many.evaluate("document.querySelectorAll('.headroom.bad').length") == sum(
+        device.headroom_ratio is not None for device in states.many(0).devices
+    )
