@@ -100,7 +100,9 @@ MISTAKES = {
     "recorder: {minuts: 5}": "s.yml: recorder: unknown key 'minuts'; did you mean minutes?",
     "thresholds: {headroom_ratio: 0}": "s.yml: thresholds.headroom_ratio: expected a number > 0.0, got 0",
     "thresholds: {headroom_ratio: 1}": "s.yml: thresholds.headroom_ratio: expected a number < 1.0, got 1",
-    "thresholds: {headroom_ratio: .nan}": "s.yml: thresholds.headroom_ratio: expected a number > 0.0, got what is no number",
+    "thresholds: {headroom_ratio: .nan}": (
+        "s.yml: thresholds.headroom_ratio: expected a number > 0.0, got what is no number"
+    ),
     "thresholds: {headroom_ratio: 10%}": "s.yml: thresholds.headroom_ratio: expected a number, got '10%'",
     "thresholds: {headroom: 0.1}": "s.yml: thresholds: unknown key 'headroom'; did you mean headroom_ratio?",
     "recorder: off": "s.yml: recorder: expected a mapping, got False",
