@@ -1,6 +1,7 @@
 """The exposition: same snapshot, same bytes; only what is known; every label escaped."""
 
 import re
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -19,22 +20,27 @@ from agent.snapshot import (
     Component,
     Counters,
     Device,
+    DeviceForecast,
     ExhaustionSeconds,
     Fragmentation,
     GpuHealth,
+    Moved,
     Pool,
     PoolForecast,
     Rank,
+    Recording,
     Replica,
     Requests,
     Server,
     Snapshot,
+    Upgrade,
 )
 from collectors.own_process import Usage
-from collectors.readings import HostMemory
+from collectors.readings import Container, HostMemory
 from tests.agent.web.sample import filling
 
 GIB = 2**30
+GOLDENS = Path(__file__).parents[1] / "golden"
 OWN = ("cpu_seconds_total", "resident_memory_bytes", "start_time_seconds")
 
 
@@ -305,6 +311,70 @@ def test_types_and_labels_are_those_of_the_catalogue() -> None:
     for name, rows in samples(text).items():
         for labels, _ in rows:
             assert set(labels) <= set(BY_NAME[name].labels)
+
+
+def test_golden_of_what_few_nodes_have(request: pytest.FixtureRequest) -> None:
+    """Beside the golden of a whole program: together they have every metric of the catalogue."""
+    chains = Chains(
+        mean_tokens=340.5, growth_tokens_per_second=30.0, longest_tokens=900, few=2, few_ratio=0.6, short_tokens=102,
+        long_ratio=0.7,
+    )  # fmt: skip
+    soon = ExhaustionSeconds(likely=420.0, early=300.0)
+    creep = DeviceForecast(
+        exhaustion_seconds=soon, cause="creep", bytes_per_hour=1e9, deviation_bytes_per_hour=1e8, rise_bytes=GIB,
+        room_bytes=GIB, reserve_bytes=GIB, transient_seen_bytes=None, by_owner={},
+    )  # fmt: skip
+    moved = Moved(gpu="0", uuid="GPU-a", component="weights", before_bytes=GIB, after_bytes=2 * GIB, delta_bytes=GIB)
+    upgrade = Upgrade(
+        from_version="0.19.1", to_version="0.32.0", since=2.0, from_settled_at=1.0, to_settled_at=3.0,
+        from_capacity_tokens=None, to_capacity_tokens=None, causes=(), summary="",
+        components=(moved,),
+    )  # fmt: skip
+    rare = snapshot(
+        devices=(
+            replace(
+                device(),
+                forecast=creep,
+                health=GpuHealth(
+                    gpu="0", lost=False, ecc_uncorrected=1, row_remap_pending=True, row_remap_failure=False
+                ),
+            ),
+        ),
+        host_memory=HostMemory(total_bytes=120 * GIB, available_bytes=9 * GIB, pressure_seconds={"some": 1.5}),
+        servers=(
+            server(
+                container=Container(runtime="docker", id="0123456789ab", name="vllm", pod="llama-0", namespace="prod"),
+                counters=Counters(preemptions=1, prompt_tokens=10, generation_tokens=20, refusals=3),
+                replicas=(
+                    replace(
+                        replica(), counters=Counters(preemptions=1, prompt_tokens=10, generation_tokens=20, refusals=3)
+                    ),
+                ),
+                pools=(
+                    pool(
+                        growth_tokens_per_second=12.5,
+                        forecast=replace(filling(), exhaustion_seconds=soon, chains=chains),
+                    ),
+                ),
+                upgrade=upgrade,
+            ),
+        ),
+        recording=Recording(file="oom.vramscope", started_at=1.5e9),
+    )
+    golden = GOLDENS / "rare_metrics.txt"
+    usual = _families((GOLDENS / "metrics.txt").read_text())
+    families = {name: text for name, text in _families(render(rare).decode()).items() if name not in usual}
+    if request.config.getoption("--update-golden"):
+        golden.write_text("".join(families.values()))
+
+    assert "".join(families.values()) == golden.read_text()
+    assert usual.keys() | families.keys() == BY_NAME.keys()
+
+
+def _families(text: str) -> dict[str, str]:
+    """Each family's own lines, by its name."""
+    parts = re.split(r"^(?=# HELP )", text, flags=re.M)
+    return {part.split()[2]: part for part in parts if part}
 
 
 def test_catalogue_follows_the_naming_rules() -> None:
