@@ -1,9 +1,13 @@
 """``vramscope check``: what the agent can see on this host, what it can't, and what to do about it."""
 
+from pathlib import Path
+
 from msgspec import Struct
 
+from agent.errors import InputError
 from agent.settings import Settings
 from agent.snapshot import Snapshot
+from agent.web.web_config import load_web_config
 
 
 class Line(Struct, frozen=True, kw_only=True):
@@ -23,8 +27,12 @@ class Report(Struct, frozen=True, kw_only=True):
 
 
 def check_report(snapshot: Snapshot, settings: Settings) -> Report:
-    """Turn one collection into findings: every source, every device, and for every server what is still unknown."""
-    lines = [
+    """Turn one collection into findings: every source, every device, and for every server what is still unknown.
+
+    It reads the web config and the files that it names, as ``vramscope run`` does.
+    """
+    lines = [] if settings.web_config_file is None else [_web_config(Path(settings.web_config_file))]
+    lines += [
         Line(
             what=f"{collector.name} {collector.target}".strip(),
             ok=collector.success,
@@ -50,3 +58,13 @@ def check_report(snapshot: Snapshot, settings: Settings) -> Report:
         where = "and none was found among the processes" if settings.discovery else "and discovery is off"
         lines.append(Line(what="servers", ok=True, finding=f"none configured {where}"))
     return Report(ok=all(line.ok for line in lines), lines=tuple(lines))
+
+
+def _web_config(path: Path) -> Line:
+    try:
+        config = load_web_config(path)
+    except InputError as error:
+        return Line(what="web config", ok=False, finding=error.message)
+    tls = "plain HTTP" if config.tls is None else "TLS"
+    users = f"basic auth ({len(config.users)} known by name)" if config.users else "no basic auth"
+    return Line(what="web config", ok=True, finding=f"{path}: {tls}, {users}")

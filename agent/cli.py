@@ -155,7 +155,7 @@ def snapshot_command(
 @CONFIG
 @AS_JSON
 def check_command(config: Path | None, as_json: bool) -> None:
-    """Check settings, driver, servers and model files; say what is missing and what to do.
+    """Check settings, web config, driver, servers and model files; say what is missing and what to do.
 
     Example: vramscope check --config vramscope.yml
     """

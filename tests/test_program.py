@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from collectors.simulated.state import NodeState, write_state
+from tests.agent.web import configs as web_config
 from tests.node import GIB, LOG, MIB, Node, recorded_node, state
 from tests.program import Program, finished, running
 from tests.promtool import promtool
@@ -300,6 +301,29 @@ def test_check_says_what_works_and_what_does_not(node: Node, tmp_path: Path) -> 
 
     assert (good.returncode, "FAIL" in good.stdout) == (0, False)
     assert (bad.returncode, "FAIL  nvml: " in bad.stdout) == (1, True)
+
+
+def test_check_says_that_the_web_config_can_not_be_used(node: Node, tmp_path: Path) -> None:
+    """What keeps ``run`` from beginning, the files of its certificate included, is no surprise after a check."""
+    path = tmp_path / "settings.yml"
+    path.write_text(node.config.read_text() + f"web_config_file: {tmp_path / 'web.yml'}\n")
+
+    missing = finished("check", "--config", str(path), environment=node.environment)
+    web_config.write(tmp_path, tls_server_config={**web_config.SERVER, "key_file": "nope.key"})
+    half = finished("check", "--config", str(path), environment=node.environment)
+    refused = finished("run", "--config", str(path), environment=node.environment)
+    web_config.write(tmp_path, tls_server_config=web_config.SERVER, basic_auth_users={"prometheus": web_config.HASH})
+    good = finished("check", "--config", str(path), environment=node.environment)
+
+    assert missing.returncode == 1
+    assert f"FAIL  web config: {tmp_path / 'web.yml'}: " in missing.stdout
+    assert half.returncode == 1
+    assert refused.returncode == 2
+    sentence = refused.stderr.removeprefix("vramscope: ").strip()
+    assert "nope.key" in sentence
+    assert f"FAIL  web config: {sentence}\n" in half.stdout
+    assert good.returncode == 0
+    assert f"ok    web config: {tmp_path / 'web.yml'}: TLS, basic auth (1 known by name)" in good.stdout
 
 
 BAD_USAGE = {
