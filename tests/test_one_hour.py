@@ -17,10 +17,12 @@ from collectors.model_files import read_model
 from collectors.nvml import faults
 from collectors.nvml.driver import NvmlFault
 from collectors.nvml.passes import Passes
-from collectors.readings import Fault, NodeReading
+from collectors.probe_files import ProbePass
+from collectors.readings import Fault, NodeReading, ProcessTree
 from collectors.registry import ENGINES
 from collectors.run import Outcome, run
 from collectors.simulated.driver import SimulatedDriver
+from collectors.simulated.probes import SimulatedProbes
 from collectors.simulated.processes import SimulatedProcesses
 from collectors.simulated.scenario import load_scenario
 from collectors.simulated.simulation import Simulation, write_model
@@ -68,8 +70,9 @@ ENDPOINT_FAULTS: dict[str, httpx.Response | None] = {
     "endpoint answers 500": httpx.Response(500),
     "endpoint answers nonsense": httpx.Response(200, text="vllm:kv_cache_usage_perc{ 1 \x00"),
 }
-OTHER_FAULTS = ("process tree hidden", "nothing")
-TURNS = (*DRIVER_FAULTS, *ENDPOINT_FAULTS, *OTHER_FAULTS)
+PROBE_FAULTS = ("probe gone", "probe silent", "probe absurd")
+OTHER_FAULTS = ("process tree hidden", "model unreadable", "nothing")
+TURNS = (*DRIVER_FAULTS, *ENDPOINT_FAULTS, *PROBE_FAULTS, *OTHER_FAULTS)
 
 
 def fault_at(second: int) -> str:
@@ -92,6 +95,7 @@ class Hour:
         self._driver = SimulatedDriver(self._state_file)
         self._passes: Passes | None = None
         self._tree = SimulatedProcesses(self._state_file)
+        self._probes = SimulatedProbes(self._state_file, clock=lambda: self.now)
         write_model(self._server.model, folder / "model")
         self._model = read_model(folder / "model")
         engine = ENGINES["vllm"]
@@ -117,8 +121,12 @@ class Hour:
         outcome = await run("endpoint", "reasoner", self._reader.read, deadline_seconds=5, clock=lambda: self.now)
         self.board.took_server(self._watch, outcome)
         hidden = self.fault == "process tree hidden"
-        self.board.took_tree(self._watch, self._done(None if hidden else self._tree.tree(8000)))
-        if int(self.now) == 300:
+        tree = None if hidden else self._tree.tree(8000)
+        self.board.took_tree(self._watch, self._done(tree))
+        self._read_probes(tree)
+        if self.fault == "model unreadable":
+            self.board.took_model(self._watch, self._done(None, Fault(reason="malformed", message="no JSON")))
+        elif int(self.now) >= 300 and self._watch.model is None:
             self.board.took_model(self._watch, self._done(self._model))
         self.board.tick()
 
@@ -133,6 +141,15 @@ class Hour:
         except NvmlFault as fault:
             self._passes = None
             self.board.lost_node(msgspec.convert(faults.explain(fault.code, fault.text), Fault))
+
+    def _read_probes(self, tree: ProcessTree | None) -> None:
+        places = self._probes.find(tree.processes) if tree is not None and self.fault != "probe gone" else ()
+        found = self._probes.read(places)
+        if self.fault == "probe silent":
+            found = ProbePass(faults={place.pid: Fault(reason="stale", message="old") for place in places})
+        if self.fault == "probe absurd":
+            found = replace(found, readings=tuple(replace(one, active_bytes=2**62) for one in found.readings))
+        self.board.took_probes(self._done(found), {place.pid for place in places})
 
     def _answer(self, request: httpx.Request) -> httpx.Response:
         if self.fault in ENDPOINT_FAULTS:
@@ -150,8 +167,8 @@ class Hour:
         }
         return httpx.Response(200, stream=httpx.ByteStream(documents[request.url.path].encode()))
 
-    def _done(self, value: object) -> Outcome:  # type: ignore[type-arg] # of whatever is handed in
-        return Outcome(value=value, fault=None, duration_seconds=0.0, at=self.now)
+    def _done(self, value: object, fault: Fault | None = None) -> Outcome:  # type: ignore[type-arg] # of whatever it is
+        return Outcome(value=value, fault=fault, duration_seconds=0.0, at=self.now)
 
 
 def hour(folder: Path) -> Iterator[Hour]:
@@ -186,8 +203,16 @@ def test_the_sum_closes_on_every_tick_of_an_hour(tmp_path: Path) -> None:
             assert snapshot.servers[0].pools == ()
             assert ("endpoint", "reasoner") in failing
 
-    whole = {"weights", "kv_used", "kv_available", "runtime", "other_processes", "reserved", "hidden", "free"}
+        if node.fault == "model unreadable":
+            assert ("model", "reasoner") in failing
+        if node.fault == "probe silent" and snapshot.servers[0].state == "serving":
+            assert ("probe", "reasoner") in failing
+
+    known = {"weights", "kv_used", "kv_available", "runtime", "other_processes", "reserved", "hidden", "free"}
+    inside = {"cuda_graphs", "activations", "allocator_slack", "context"}
+    whole = known | inside
     assert seen["nothing"] == whole
+    assert seen["probe gone"] == seen["probe silent"] == known
     assert seen["no v2 memory"] == whole - {"reserved"}
     assert seen["memory fails"] == set()
     assert not {"runtime", "other_processes"} & seen["empty process lists"]
