@@ -22,8 +22,8 @@ STALE_SECONDS = 5.0
 GREY = Style(color="bright_black")
 Standing = Level | Literal["down"] | None
 """How grave it is about something: its level of risk, or that it is down; None where that is not known."""
-_STANDINGS: tuple[Standing, ...] = ("ok", None, *LEVELS[1:], "down")
-_RISKY: dict[Standing, Style] = {
+STANDINGS: tuple[Standing, ...] = ("ok", None, *LEVELS[1:], "down")
+RISKY: dict[Standing, Style] = {
     "watch": Style(color="yellow"),
     "at_risk": Style(color="red"),
     "critical": Style(color="red", bold=True),
@@ -119,7 +119,7 @@ def servers(records: tuple[Server, ...], *, sort: Sort, drawn: Drawn) -> Table:
 def gravest(snapshot: Snapshot | None) -> str | None:
     """The key of what stands worst; of several the first GPU, else the first server."""
     found = {} if snapshot is None else standings(snapshot)
-    return max(found, key=lambda key: _STANDINGS.index(found[key]), default=None)
+    return max(found, key=lambda key: STANDINGS.index(found[key]), default=None)
 
 
 def standings(snapshot: Snapshot) -> dict[str, Standing]:
@@ -188,7 +188,7 @@ def _of_state(server: Server) -> Standing:
 
 
 def _rank(sort: Sort, standing: Standing, seconds: float | None, used: float | None) -> tuple[float, ...]:
-    level = -_STANDINGS.index(standing)
+    level = -STANDINGS.index(standing)
     soon = math.inf if seconds is None else seconds
     full = -(used or 0.0)
     return {"risk": (level, soon), "left": (soon, level), "used": (full,), "name": ()}[sort]
@@ -234,7 +234,7 @@ def _names(device: Device, records: tuple[Server, ...]) -> str:
 
 def _device_risk(device: Device, drawn: Drawn) -> Text:
     if device.health is not None and device.health.lost:
-        return Text("LOST", _RISKY["critical"] if drawn.colours else "")
+        return Text("LOST", RISKY["critical"] if drawn.colours else "")
     if device.age_seconds is None:
         return Text("no reading")
     if device.age_seconds > STALE_SECONDS:
@@ -259,7 +259,7 @@ def _risk(risk: Risk | None, drawn: Drawn) -> Text:
 
 
 def _style(standing: Standing, drawn: Drawn) -> Style | str:
-    return _RISKY.get(standing, "") if drawn.colours and drawn.current else ""
+    return RISKY.get(standing, "") if drawn.colours and drawn.current else ""
 
 
 def _label(row: Row) -> str:

@@ -3,6 +3,7 @@
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 from rich.cells import cell_len
 from rich.console import Console
 from rich.style import Style
@@ -12,8 +13,9 @@ from agent.snapshot import Snapshot
 from agent.terminal import detail
 from agent.top import rows, words
 from agent.top.columns import shortened
+from agent.top.fitting import Tables, cut, fitted
 from agent.top.parts import LOOKS, legend
-from agent.top.rows import Drawn, Sort
+from agent.top.rows import Drawn, Sort, Table
 from agent.top.seen import Shown
 
 HELP = (
@@ -41,7 +43,6 @@ HELP = (
     "-      not known",
 )
 Page = Literal["tables", "detail", "failures", "help"]
-Keyed = tuple[str | None, Text]  # a line, and what it is of
 LEAST_BELOW = 8
 _WARNING = Style(color="red", bold=True)
 
@@ -67,24 +68,24 @@ class Screen(Struct, frozen=True, kw_only=True):
 def screen(shown: Shown, choice: Choice, *, width: int, height: int, colours: bool) -> Screen:
     """The lines of a screen of this size; they are as many as it has rows."""
     head = [_title(shown, width), *_warnings(shown, width, colours=colours)]
-    foot = [_foot(shown, choice, width)]
-    room = max(1, height - len(head) - len(foot))
+    room = max(1, height - len(head) - 1)
     drawn = Drawn(width=max(1, width - 2), colours=colours, current=shown.problem is None, changes=shown.changes)
-    keys, tables = _tables(shown.snapshot, choice.sort, drawn, room)
+    tables = None if shown.snapshot is None else _tables(shown.snapshot, choice.sort, drawn)
+    keys = tuple(dict.fromkeys(key for table in tables or () for key, _ in table.lines))
     selected = choice.selected if choice.selected in keys else rows.gravest(shown.snapshot)
     last = 0
     if choice.page == "help":
         body, last = _window(_help(width, colours=colours), choice.scroll, room)
-    elif shown.snapshot is None:
+    elif shown.snapshot is None or tables is None:
         body = [Text("waiting for the first figures ..." if shown.problem is None else "nothing to show yet")]
     elif choice.page == "failures":
         body, last = _window(_failures(shown.snapshot, width), choice.scroll, room)
     elif choice.page == "detail" and selected is not None:
         body, last = _window(_detail(shown.snapshot, selected, drawn), choice.scroll, room)
     else:
-        body = _around(tables, selected, room)
-        body += _below(shown.snapshot, selected, drawn, room - len(body))
-    lines = [*head, *body[:room], *(Text() for _ in range(room - len(body))), *foot][:height]
+        body = _on_tables(shown.snapshot, tables, selected, drawn, room)
+    foot = _foot(shown, choice, width, below=max(0, last - choice.scroll))
+    lines = [*head, *body[:room], *(Text() for _ in range(room - len(body))), foot][:height]
     for line in lines:
         line.truncate(width, overflow="crop")
     return Screen(lines=tuple(lines), keys=keys, selected=selected, last_scroll=last)
@@ -128,43 +129,33 @@ def _failures(snapshot: Snapshot, width: int) -> list[Text]:
     return [line for sentence in sentences for line in _wrapped(sentence, width)]
 
 
-def _tables(snapshot: Snapshot | None, sort: Sort, drawn: Drawn, room: int) -> tuple[tuple[str, ...], list[Keyed]]:
-    """Keys in their order, and all lines with the key of each; headings, legend and gaps have none.
-
-    The legend is left to the help where rows would have to make room for it.
-    """
-    if snapshot is None:
-        return (), []
+def _tables(snapshot: Snapshot, sort: Sort, drawn: Drawn) -> Tables:
+    """That of the GPUs and that of the servers; a sentence in place of the heading of one that has no rows."""
     gpus = rows.devices(snapshot.devices, snapshot.servers, sort=sort, drawn=drawn)
     pools = rows.servers(snapshot.servers, sort=sort, drawn=drawn)
-    above: list[Keyed] = [(None, Text("no GPU: nothing is known about GPU memory"))]
-    below: list[Keyed] = [(None, Text("no server is configured, and none was found"))]
-    if snapshot.devices:
-        above = [(None, _bold(gpus.heading)), *gpus.lines]
-    if snapshot.servers:
-        below = [(None, _bold(pools.heading)), *pools.lines]
+    return (
+        _headed(gpus, "no GPU: nothing is known about GPU memory"),
+        _headed(pools, "no server is configured, and none was found"),
+    )
+
+
+def _headed(table: Table, without: str) -> Table:
+    heading = table.heading if table.lines else Text(without)
+    if table.lines:
+        heading.stylize("bold")
+    return replace(table, heading=heading)
+
+
+def _on_tables(snapshot: Snapshot, tables: Tables, selected: str | None, drawn: Drawn, room: int) -> list[Text]:
+    """All rows and what there is room for beside them, or those that fit."""
     there = {part.component for device in snapshot.devices for part in device.components if part.bytes}
-    letters = _flowing(legend(there, colours=drawn.colours and drawn.current), drawn.width)
-    explained: list[Keyed] = [(None, line) for line in letters]
-    if len(above) + len(explained) + 1 + len(below) > room:
-        explained = []
-    lines = [*above, *explained, (None, Text()), *below]
-    return tuple(dict.fromkeys(key for key, _ in lines if key is not None)), lines
-
-
-def _around(lines: list[Keyed], selected: str | None, room: int) -> list[Text]:
-    """As many lines as there is room for, those of the selection among them, which is marked."""
-    marked = []
-    for key, line in lines:
-        is_selected = key is not None and key == selected
-        marked.append(Text.assemble((">" if is_selected else " ", "bold"), " ", line))
-        if is_selected:
-            marked[-1].stylize("bold")
-    places = [place for place, (key, _) in enumerate(lines) if key == selected]
-    if len(lines) <= room or not places:
-        return marked[:room]
-    start = min(max(0, places[-1] - room + 2), len(lines) - room)
-    return marked[start : start + room]
+    colours = drawn.colours and drawn.current
+    letters = _flowing(legend(there, colours=colours), drawn.width)
+    whole = fitted(tables, letters, selected=selected, room=room)
+    if whole is not None:
+        return whole + _below(snapshot, selected, drawn, room - len(whole))
+    standings = rows.standings(snapshot)
+    return cut(tables, standings, selected=selected, width=drawn.width, room=room, colours=colours)
 
 
 def _below(snapshot: Snapshot, selected: str | None, drawn: Drawn, room: int) -> list[Text]:
@@ -201,9 +192,10 @@ def _help(width: int, *, colours: bool) -> list[Text]:
     return [*(Text(line) for line in HELP), Text(), Text("Of the bars:"), *letters]
 
 
-def _foot(shown: Shown, choice: Choice, width: int) -> Text:
+def _foot(shown: Shown, choice: Choice, width: int, *, below: int) -> Text:
+    """What keys do; beside the tables also how many lines are further down."""
     if choice.page != "tables":
-        text = "esc back  up/down scroll  q end"
+        text = f"esc back  up/down scroll{f' ({below} more)' if below else ''}  q end"
     else:
         failed = "f failed  " if shown.snapshot and _failing(shown.snapshot) else ""
         text = f"by {choice.sort}  s order  enter detail  {failed}h help  q end"
@@ -230,8 +222,3 @@ def _wrapped(text: str, width: int) -> list[Text]:
     inside = max(1, width - cell_len(begins + hanging))
     first, *rest = Text(text.lstrip()).wrap(Console(width=width, color_system=None), inside)
     return [Text(begins + first.plain), *(Text(begins + hanging + line.plain) for line in rest)]
-
-
-def _bold(line: Text) -> Text:
-    line.stylize("bold")
-    return line

@@ -48,6 +48,11 @@ def moment(at: float, form: str) -> str:
         return UNKNOWN
 
 
+def standing(one: str | None) -> str:
+    """A level, or down."""
+    return UNKNOWN if one is None else one.replace("_", " ")
+
+
 def risk(one: Risk | None, *, reason: bool = True) -> str:
     """The level, and its reason where that is wanted."""
     if one is None:

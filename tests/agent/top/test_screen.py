@@ -157,6 +157,42 @@ def test_the_selection_is_marked_and_in_sight() -> None:
     assert drawn(eight(), Choice(selected="server gone")).selected == "gpu GPU-1"
 
 
+@pytest.mark.parametrize(
+    ("height", "gpus", "servers", "left_out"),
+    [
+        (16, 5, 6, "3 GPUs, 2 servers more"),
+        (12, 3, 4, "5 GPUs, 4 servers more: 1 watch"),
+        (7, 1, 1, "7 GPUs, 7 servers more: 2 critical, 2 at risk, 2 watch"),
+        (6, 2, 0, "6 GPUs, 8 servers more: 2 critical, 2 at risk, 2 watch"),
+        (4, 1, 0, "7 GPUs, 8 servers more: 3 critical, 2 at risk, 2 watch"),
+    ],
+)
+def test_tables_share_the_room_and_say_what_is_left_out(height: int, gpus: int, servers: int, left_out: str) -> None:
+    """Each has its heading and its gravest rows while there is room for one row of each; no row goes without a sign."""
+    lines = [line.plain for line in drawn(eight(), height=height).lines]
+
+    assert len([line for line in lines if "/79.6" in line]) == gpus
+    assert len([line for line in lines if line.strip().startswith("chat-")]) == servers
+    assert len([line for line in lines if line.split()[:1] == ["SERVER"]]) == (servers > 0)
+    assert lines[-2] == f"  ... {left_out}"
+
+
+def test_what_is_left_out_is_counted_above_the_rows_too() -> None:
+    """Whatever the order: what is grave and out of sight is named, and further pools of a server in sight."""
+    last = drawn(eight(), Choice(sort="name", selected="server chat-7"), height=12, colours=True).lines[-2]
+    pools = drawn(states.many(0), Choice(selected="server server-1"), height=12).lines[-2].plain
+
+    assert last.plain == "  ... 5 GPUs, 4 servers more: 2 critical, 1 at risk, 2 watch"
+    assert "red" in str([span.style for span in last.spans])
+    assert re.match(r"  \.\.\. 13 GPUs, \d servers, \d pools more", pools)
+
+
+def test_a_page_says_how_much_is_further_down() -> None:
+    """Until its end is in sight."""
+    assert re.search(r"scroll \([1-9]\d* more\)", text_of(drawn(eight(), Choice(page="help"))))
+    assert "more" not in drawn(eight(), Choice(page="help", scroll=1000)).lines[-1].plain
+
+
 def test_until_somebody_selects_the_gravest_is_selected() -> None:
     """A GPU before a server of the same level; what a person has chosen stays."""
     node = eight()
