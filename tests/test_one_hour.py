@@ -146,7 +146,8 @@ class Hour:
         places = self._probes.find(tree.processes) if tree is not None and self.fault != "probe gone" else ()
         found = self._probes.read(places)
         if self.fault == "probe silent":
-            found = ProbePass(faults={place.pid: Fault(reason="stale", message="old") for place in places})
+            stale = Fault(reason="stale", message="old")
+            found = ProbePass(faults={place.pid: stale for place in places if place.pid is not None})
         if self.fault == "probe absurd":
             found = replace(found, readings=tuple(replace(one, active_bytes=2**62) for one in found.readings))
         self.board.took_probes(self._done(found), {place.pid for place in places})
