@@ -16,6 +16,7 @@ from agent.memory.signals import PoolFacts, PoolSignal
 from agent.pool_signals import Key, facts_of, signals_of
 from agent.reported import calibration_of, completed, tokens_of
 from agent.seating import ServerView
+from agent.starts import Starts
 from collectors.readings import (
     Fault,
     Home,
@@ -30,7 +31,6 @@ from collectors.readings import (
     ServerState,
 )
 
-RESTART_SLACK_SECONDS = 2.0
 _Basis = tuple[Arguments, Device, Calibration | None]
 
 
@@ -67,7 +67,7 @@ class ServerWatch:
         self.log: LogReading | None = None
         self.probes: tuple[ProbeReading, ...] = ()
         self.host_oom_kills: int | None = None
-        self.restarts = 0
+        self.starts = Starts()
         self.histories: dict[tuple[str, str], PoolHistory] = {}
         self._forecasters: dict[Key, tuple[PoolFacts, PoolForecaster]] = {}
         self._rank_of = rank_of
@@ -75,7 +75,7 @@ class ServerWatch:
         self.processes_hidden = not facts.on_this_host
         self._kills: HostKills | None = None
         self._titles: dict[int, RankTitle] = {}
-        self._last: ServerReading | None = None  # survives a time without answers, to notice a restart
+        self._last: ServerReading | None = None  # survives a time without answers
         self._started: tuple[object, Arguments] | None = None  # what it was started with, behind what that rests on
         self._merged: tuple[object, Arguments, tuple[str, ...], dict[str, Any]] | None = None  # likewise
         self._budget: tuple[_Basis, Budget | None, tuple[str, ...]] | None = None
@@ -90,9 +90,7 @@ class ServerWatch:
         self.is_known = True
         reading = completed(reading, self.log)
         last, self._last = self._last, reading
-        restarted = last is not None and _restarted(last, reading)
-        if restarted:
-            self.restarts += 1
+        restarted = self.starts.told(reading)
         if restarted or reading.state != "serving":
             self._forget_pools()
         for pool in reading.pools:
@@ -172,9 +170,13 @@ class ServerWatch:
     def saw(self, tree: ProcessTree | None, *, hidden: bool = False) -> None:
         """Take the process tree behind the server's port: None when nothing listens there, or who does is hidden.
 
-        What a server said whose processes have ended goes with them: it is not current any more.
+        What a server said whose processes have ended goes with them: it is not current any more. Another first process
+        is another run of it.
         """
-        if tree is None and self.tree is not None and not hidden:
+        restarted = self.starts.saw(tree)
+        if restarted:
+            self._forget_pools()
+        if restarted or (tree is None and self.tree is not None and not hidden):
             self.lost()
         self.is_known = self.is_known or tree is not None
         self.tree = tree
@@ -212,7 +214,7 @@ class ServerWatch:
             tp=tp,
             pp=pp,
             dp=dp,
-            restarts=self.restarts,
+            restarts=self.starts.restarts,
             configured=self.facts.configured,
             model_path=self.facts.model_path,
             arguments=values,
@@ -308,16 +310,3 @@ def _predicted(
     if any(rank.weights_evidence == "predicted" for rank in budget.ranks):
         return budget, (*notes, "the weights are only predicted (no exact tensor bytes), so they stay inside runtime")
     return budget, notes
-
-
-def _restarted(last: ServerReading, reading: ServerReading) -> bool:
-    """Another start time, or, where the engine does not tell it, a counter that went back."""
-    if last.started_at is not None and reading.started_at is not None:
-        return abs(reading.started_at - last.started_at) > RESTART_SLACK_SECONDS
-    before, after = (_generated(reading) for reading in (last, reading))
-    return before is not None and after is not None and after < before
-
-
-def _generated(reading: ServerReading) -> int | None:
-    counts = [replica.generation_tokens for replica in reading.replicas]
-    return sum(count for count in counts if count is not None) if counts and None not in counts else None

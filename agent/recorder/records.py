@@ -10,6 +10,7 @@ from msgspec import Meta, Struct
 
 from agent.memory.risk import HEADROOM_RATIO
 from agent.memory.upgrades import Record as UpgradeRecord
+from agent.starts import Witness
 from agent.watch import ServerFacts
 from collectors.probe_files import ProbePass
 from collectors.readings import (
@@ -89,7 +90,7 @@ class Watched(Struct, frozen=True, kw_only=True):
     """What is known of one server beside its readings. ``answers`` and ``has_model``: that these are not forgotten.
 
     ``is_known``: anything was seen of it yet, or it was asked. ``anew``: it is watched from now on, whatever was known
-    of one of that name.
+    of one of that name. ``awaited``: who has yet to tell of the newest restart.
     """
 
     facts: ServerFacts
@@ -99,6 +100,7 @@ class Watched(Struct, frozen=True, kw_only=True):
     answers: bool
     has_model: bool
     restarts: int = 0
+    awaited: Witness | None = None
     is_known: bool = True
     anew: bool = False
 

@@ -162,10 +162,11 @@ class Stage:
 def _be(watch: ServerWatch, watched: Watched) -> None:
     """Let a server be known as it was."""
     watch.facts = watched.facts
-    watch.restarts, watch.is_known = watched.restarts, watched.is_known
     if watch.model is not None and not watched.has_model:
         watch.forget_model()
     watch.saw(watched.tree, hidden=watched.processes_hidden)
+    watch.starts.restarts, watch.starts.awaited = watched.restarts, watched.awaited
     if watch.reading is not None and not watched.answers:
         watch.lost()
+    watch.is_known = watched.is_known
     watch.take_home(watched.home)

@@ -226,7 +226,8 @@ def _watched(watch: ServerWatch) -> Watched:
         home=watch.home,
         answers=watch.reading is not None,
         has_model=watch.model is not None,
-        restarts=watch.restarts,
+        restarts=watch.starts.restarts,
+        awaited=watch.starts.awaited,
         is_known=watch.is_known,
     )
 
@@ -239,6 +240,7 @@ def _differs(watch: ServerWatch, known: Watched) -> bool:
         or watch.home is not known.home
         or watch.processes_hidden != known.processes_hidden
         or watch.is_known != known.is_known
+        or watch.starts.awaited != known.awaited
         or (watch.reading is not None) != known.answers
         or (watch.model is not None) != known.has_model
     )

@@ -421,6 +421,64 @@ def test_a_counter_that_went_back_is_a_restart_too(bench: Bench) -> None:
     assert bench.servers()[0].restarts == 1
 
 
+def test_a_crash_loop_while_it_loads(bench: Bench) -> None:
+    """New processes are restarts before the endpoint ever answers, and raise the risk; what it then says adds none."""
+    bench.node(gpu(bench.clock, used={}))
+    for _ in range(60):
+        bench.server()
+        bench.clock.now += 1
+    bench.tree(7)
+    assert bench.servers()[0].restarts == 0
+
+    told = []
+    for pid in (8, 9, 10):
+        bench.tree()
+        bench.refuse()
+        bench.clock.now += 5
+        bench.board.tick()
+        bench.tree(pid)
+        server = bench.servers()[0]
+        told.append((server.state, server.restarts, server.risk and server.risk.reason))
+        bench.clock.now += 5
+    bench.server(started_at=6e8)
+    bench.tree(10)
+    back = bench.servers()[0]
+
+    assert told == [("loading", 1, None), ("loading", 2, None), ("loading", 3, "restart_loop")]
+    assert (back.state, back.restarts, back.risk and back.risk.level) == ("serving", 3, "at_risk")
+    assert back.pools[0].growth_tokens_per_second is None
+
+
+def test_new_processes_end_what_the_old_ones_said(bench: Bench) -> None:
+    """Started anew between two looks: the answer of a moment ago and the growth of its pool are of the former run."""
+    bench.tree(7)
+    for _ in range(60):
+        bench.server()
+        bench.clock.now += 1
+    bench.tree(9)
+
+    loading = bench.servers()[0]
+    bench.server(started_at=6e8)
+    back = bench.servers()[0]
+
+    assert (loading.state, loading.pools, loading.restarts) == ("loading", (), 1)
+    assert (back.restarts, back.pools[0].growth_tokens_per_second) == (1, None)
+
+
+def test_what_the_endpoint_told_is_kept_when_the_processes_follow(bench: Bench) -> None:
+    """The restart was noticed by its answer; the new processes come a pass later."""
+    bench.tree(7)
+    bench.server()
+    bench.clock.now += 1
+    bench.server(started_at=6e8)
+    bench.clock.now += 1
+    bench.tree(9)
+
+    server = bench.servers()[0]
+
+    assert (server.state, server.restarts, server.pools[0].used_tokens) == ("serving", 1, 16_000)
+
+
 def test_stale_device_readings_are_dropped(bench: Bench) -> None:
     """Three intervals without a pass: no device, rather than a frozen one."""
     bench.node(gpu(bench.clock, used={}))

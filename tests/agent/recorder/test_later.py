@@ -55,7 +55,7 @@ def test_readings_that_were_left_out(tmp_path: Path) -> None:
         flight.node()
         flight.ticks()
     assert flight.writer.status.dropped > 0
-    flight.watches[0].restarts += 1
+    flight.watches[0].starts.restarts += 1
     flight.model()
     flight.lives(100)
 

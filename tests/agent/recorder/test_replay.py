@@ -72,6 +72,41 @@ def test_recordings_of_before_there_was_a_choice_have_the_usual_rule() -> None:
     assert record.headroom == 0.10
 
 
+def test_a_crash_loop_counts_as_it_did(tmp_path: Path) -> None:
+    """From any segment on: processes tell of restarts, then the endpoint, then both, with one inside of its process."""
+    flight = Flight(tmp_path)
+    flight.lives(3)
+    pid = 7
+    for turn in range(40):
+        flight.tree()
+        flight.refuse()
+        flight.ticks()
+        pid += 1
+        flight.tree(pid)
+        flight.ticks()
+        if turn % 3 == 0:
+            flight.server(started_at=6e8 + 100 * turn)
+            flight.ticks()
+        if turn % 6 == 0:
+            flight.server(started_at=6e8 + 100 * turn + 50)
+            flight.ticks()
+            flight.tree(*((pid,) if turn % 12 else (pid + 1000,)))
+            flight.ticks()
+        flight.writer.flush()
+    first, *later = flight.ring.segments()
+
+    whole = replayed(flight.file)
+    first.unlink()
+    from_later_on = replayed(flight.file)
+
+    counts = [one.snapshot.servers[0].restarts for one in flight.live]
+    assert later
+    assert counts[-1] > 40
+    assert [one.snapshot.servers[0].restarts for one in whole] == counts
+    assert [same(one.snapshot) for one in flight.live] == [same(one.snapshot) for one in whole]
+    assert [one.snapshot.servers[0].restarts for one in from_later_on] == counts[-len(from_later_on) :]
+
+
 def _node(flight: Flight, chance: random.Random) -> None:
     held = chance.randrange(30, 60) * GIB
     flight.node(gpu(flight.clock, used={7: held, 9: GIB}, free=80 * GIB - held - 2 * GIB))
