@@ -119,7 +119,9 @@ def served(tmp_path: Path) -> Iterator[Served]:
 
 
 def upgrade_of(program: Program) -> Any:
-    return program.snapshot()["servers"][0]["upgrade"]
+    """None also until the server was asked, or its processes were seen."""
+    servers = program.snapshot()["servers"]
+    return servers[0]["upgrade"] if servers else None
 
 
 def state_of(program: Program) -> dict[str, Any]:
