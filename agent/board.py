@@ -1,8 +1,10 @@
 """The board: collectors pin their latest readings on it, a tick turns what is fresh into a snapshot for all readers."""
 
 import gzip
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
+from typing import TypeVar
 
 import msgspec
 from msgspec import structs
@@ -53,8 +55,10 @@ from collectors.readings import (
     ProcessTree,
     ServerReading,
 )
-from collectors.run import Outcome
+from collectors.run import REPORT, Outcome, bug
 
+T = TypeVar("T")
+log = logging.getLogger("vramscope")
 WINDOW_SECONDS = 60.0
 STALE_PASSES = 3
 UNREADY_SECONDS = 5.0
@@ -173,12 +177,14 @@ class Board:
         """Take what a server's endpoint said; True when its processes should be looked at anew."""
         name, seconds = watch.facts.name, outcome.duration_seconds
         self._note(Server(at=self._clock(), name=name, reading=outcome.value, fault=outcome.fault, seconds=seconds))
-        self._record("endpoint", name, outcome.fault, seconds)
-        if outcome.value is None:
-            answered_before = watch.reading is not None
-            watch.lost()
-            return answered_before
-        return watch.took(outcome.value, pace=self._pace)
+        answered_before, begins, fault = watch.reading is not None, None, outcome.fault
+        if (reading := outcome.value) is not None:
+            begins, fault = self._tried("endpoint", name, lambda: watch.took(reading, pace=self._pace))
+        self._record("endpoint", name, fault, seconds)
+        if begins is not None:
+            return begins
+        watch.lost()
+        return answered_before
 
     def took_processes(self, outcome: Outcome[Look]) -> None:
         """Take how the look at the process table as a whole went."""
@@ -199,9 +205,10 @@ class Board:
         name, seconds = watch.facts.name, outcome.duration_seconds
         self._note(Model(at=self._clock(), name=name, files=outcome.value, fault=outcome.fault, seconds=seconds))
         fault = outcome.fault
-        if outcome.value is not None:
-            fault = watch.take_model(outcome.value)
-        self._record("model", watch.facts.name, fault, outcome.duration_seconds)
+        if (files := outcome.value) is not None:
+            wrong, fault = self._tried("model", name, lambda: watch.take_model(files))
+            fault = fault or wrong
+        self._record("model", name, fault, seconds)
 
     def took_log(self, watch: ServerWatch, outcome: Outcome[LogReading | None]) -> None:
         """Take what a server's log says by now."""
@@ -210,9 +217,10 @@ class Board:
         if outcome.fault and outcome.fault.reason == "absent" and watch.facts.log is None:
             self._lose_log(watch)  # its process has just ended
             return
-        self._record("log", watch.facts.name, outcome.fault, outcome.duration_seconds)
-        if outcome.value is not None:
-            watch.take_log(outcome.value)
+        fault = outcome.fault
+        if (reading := outcome.value) is not None:
+            _, fault = self._tried("log", name, lambda: watch.take_log(reading))
+        self._record("log", name, fault, seconds)
 
     def lost_log(self, watch: ServerWatch) -> None:
         """Where a server's log is, is not known any more: its sizes are of a run that is over."""
@@ -376,6 +384,16 @@ class Board:
     def _note(self, record: Record) -> None:
         if self.tape is not None:
             self.tape.take(record)
+
+    def _tried(self, name: str, target: str, take: Callable[[], T]) -> tuple[T | None, Fault | None]:
+        """Hand a reading on; what nobody foresaw in it fails its source, and nothing else."""
+        try:
+            return take(), None
+        except Exception as exc:
+            fault, before = bug(name, target, exc), self.health.fault(name, target)
+            if before is None or before.reason != fault.reason:
+                log.exception("a reading of %s %s can't be used; %s", name, target, REPORT)
+            return None, fault
 
     def _record(self, name: str, target: str, fault: Fault | None, duration_seconds: float | None = None) -> None:
         self.health.record(name, target, fault, now=self._clock(), wall=self._wall(), duration_seconds=duration_seconds)

@@ -1,5 +1,6 @@
 """What the agent remembers about one server between ticks: its last reading, processes, model, budget and history."""
 
+import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -30,7 +31,9 @@ from collectors.readings import (
     ServerReading,
     ServerState,
 )
+from collectors.run import REPORT, place_of
 
+log = logging.getLogger("vramscope")
 _Basis = tuple[Arguments, Device, Calibration | None]
 
 
@@ -240,11 +243,10 @@ class ServerWatch:
 
     def take_model(self, model: ModelFiles) -> Fault | None:
         """Take the model's files, dropping what was predicted from others; the fault when no model can be like that."""
-        self._budget = None
+        self.forget_model()
         try:
             parse_model(model.config)
         except ValueError as error:
-            self.model = None
             return Fault(reason="malformed", message=f"{model.path}: {error}")
         self.model = model
         return None
@@ -306,6 +308,9 @@ def _predicted(
         budget = budgets.compute(model, arguments, device, calibration=calibration)
     except ValueError as error:
         return None, (f"no budget: {model.path}: {error}",)
+    except Exception as exc:  # of one model: the others, and the tick, go on
+        log.exception("no budget: %s: %s", model.path, REPORT)
+        return None, (f"no budget: {model.path}: {place_of(exc)}; {REPORT}",)
     notes = (f"the runtime budget is calibrated from {calibration.source}",) if calibration else ()
     if any(rank.weights_evidence == "predicted" for rank in budget.ranks):
         return budget, (*notes, "the weights are only predicted (no exact tensor bytes), so they stay inside runtime")

@@ -10,6 +10,7 @@ from msgspec import Struct
 from collectors.errors import CollectorError
 from collectors.readings import Fault
 
+REPORT = "this is a bug of vramscope, please report it"
 T = TypeVar("T")
 
 
@@ -48,7 +49,7 @@ async def run(
     except CollectorError as exc:
         fault = exc.fault()
     except Exception as exc:
-        fault = _bug(name, target, exc)
+        fault = bug(name, target, exc)
         if isinstance(exc, TimeoutError) and deadline.expired():
             fault = Fault(
                 reason="timeout", message=f"{_label(name, target)} did not finish within {deadline_seconds:g} s"
@@ -57,15 +58,15 @@ async def run(
     return Outcome(value=value, fault=fault, duration_seconds=at - started, at=at)
 
 
-def _late(name: str, target: str, deadline_seconds: float) -> Fault:
-    return Fault(reason="timeout", message=f"{_label(name, target)} did not finish within {deadline_seconds:g} s")
+def bug(name: str, target: str, exc: Exception) -> Fault:
+    """The fault of a collector that failed in a way nobody foresaw."""
+    return Fault(reason="bug", message=f"{_label(name, target)} failed with {place_of(exc)}; {REPORT}")
 
 
-def _bug(name: str, target: str, exc: Exception) -> Fault:
+def place_of(exc: Exception) -> str:
+    """An exception's type and place, without its text."""
     place = traceback.extract_tb(exc.__traceback__)[-1]
-    where = f"{place.filename.rpartition('/')[2]}:{place.lineno}"
-    what = f"{_label(name, target)} failed with {type(exc).__name__} at {where}"
-    return Fault(reason="bug", message=f"{what}; this is a bug of vramscope, please report it")
+    return f"{type(exc).__name__} at {place.filename.rpartition('/')[2]}:{place.lineno}"
 
 
 def _label(name: str, target: str) -> str:

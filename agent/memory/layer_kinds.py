@@ -45,13 +45,11 @@ def _compressed_layer(fields: Fields, family: Family, layer: Layer, index: int) 
 def _searched(fields: Fields, family: Family, layer: Layer, index: int) -> Part:
     """Layers found by search: an MLP of its own width or none, and attention or none, each with a norm."""
     hidden = fields.size("hidden_size")
-    own = searched_part(fields, index, "ffn")
-    factor = own.values.get("ffn_mult")
     parts = [tuple(mixer(fields, family, layer))]
-    if own.flag("replace_with_linear"):
+    if searched_part(fields, index, "ffn").flag("replace_with_linear"):
         parts.append((Matrix(name="mlp.linear", rows=hidden, columns=hidden),))
-    elif isinstance(factor, int | float) and not own.flag("no_op"):
-        parts.append(tuple(mlp("mlp", hidden, searched_width(hidden, factor))))
+    elif width := searched_width(fields, index):
+        parts.append(tuple(mlp("mlp", hidden, width)))
     for part in filter(None, parts):
         yield vector("norms", hidden)
         yield from part

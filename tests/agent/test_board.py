@@ -1,7 +1,7 @@
 """The board: what a tick makes of readings that are fresh, stale, missing or contradicting."""
 
 import json
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import pytest
@@ -302,6 +302,74 @@ def test_an_absurd_config_fails_the_model_and_nothing_else(bench: Bench) -> None
     assert "num_hidden_layers" in failed["model", "chat"]
     assert server.pools[0].used_tokens == 16_000
     assert closed(bench.device())["runtime"] == 40 * GIB
+
+
+class Trap(dict[str, object]):
+    """A config that fails as no config is known to."""
+
+    def __init__(self, armed: bool) -> None:
+        super().__init__(LLAMA)
+        self.armed = armed
+
+    def keys(self) -> Any:
+        if self.armed:
+            raise ZeroDivisionError("secret")
+        return super().keys()
+
+
+TRAPPED = Trap.keys.__code__.co_firstlineno + 2
+
+
+def test_a_bug_in_the_prediction_of_one_server_is_a_note_of_it(caplog: pytest.LogCaptureFixture) -> None:
+    """The tick goes on with all else, and the traceback is logged once."""
+    bench = Bench(facts("chat"), facts("code"))
+    config = Trap(armed=False)
+    for number in (0, 1):
+        bench.server(number)
+    bench.model(0, config)
+    bench.model(1)
+    config.armed = True
+
+    ticks = [bench.servers() for _ in range(3)]
+
+    assert [[note for note in server.notes if note.startswith("no budget")] for server in ticks[-1]] == [
+        [f"no budget: /m: ZeroDivisionError at test_board.py:{TRAPPED}; this is a bug of vramscope, please report it"],
+        [],
+    ]
+    assert [line.exc_info is not None for line in caplog.records if line.levelname == "ERROR"] == [True]
+
+
+def test_a_model_that_fails_in_a_way_nobody_foresaw(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    """It is a failure of the model's collector; what was known of an earlier one is not kept."""
+    bench.server()
+    bench.model()
+    bench.model(config=Trap(armed=True))
+
+    server = bench.servers()[0]
+
+    failed = {(c.name, c.target): c.error for c in bench.board.published.snapshot.collectors if not c.success}
+    assert failed["model", "chat"] == (
+        f"collector model of chat failed with ZeroDivisionError at test_board.py:{TRAPPED}; this is a bug of vramscope,"
+        " please report it"
+    )
+    assert bench.watches[0].model is None
+    assert server.pools[0].used_tokens == 16_000
+    assert [line.exc_info is not None for line in caplog.records if line.levelname == "ERROR"] == [True]
+
+
+def test_an_answer_that_fails_in_a_way_nobody_foresaw(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    """It is a failure of the endpoint; the traceback is logged once, and the next answer that can be used heals it."""
+    bench.server()
+    for _ in range(3):
+        bench.server(pools=(None,))
+    failing, collectors = bench.servers()[0], bench.board.published.snapshot.collectors
+    bench.server()
+
+    assert (failing.state, failing.pools) == ("down", ())
+    assert [c.failures["bug"] for c in collectors if c.name == "endpoint"] == [3]
+    assert [line.exc_info is not None for line in caplog.records if line.levelname == "ERROR"] == [True]
+    assert bench.servers()[0].state == "serving"
+    assert all(c.success for c in bench.board.published.snapshot.collectors if c.name == "endpoint")
 
 
 def test_invisible_processes_on_a_single_device(bench: Bench) -> None:

@@ -2,7 +2,10 @@
 
 import json
 import tempfile
+from collections.abc import Iterator
+from copy import copy
 from pathlib import Path
+from typing import Any
 
 from hypothesis import assume
 from hypothesis import strategies as st
@@ -66,6 +69,43 @@ def test_any_config_has_a_budget_or_a_reason(config: dict[str, object], given: A
         assert (rank.weights_bytes or 0) >= 0
         assert (rank.kv.bytes_per_token or 0) >= 0
         assert (rank.kv.bytes_per_block or 0) >= 0
+
+
+@st.composite
+def one_number_wrong(draw: st.DrawFn) -> dict[str, object]:
+    """A true config in which one number, at any depth, is what none can be."""
+    config = draw(st.sampled_from(CONFIGS))
+    place = draw(st.sampled_from(list(_numbers(config))))
+    wrong = draw(st.sampled_from((0, -1, False, True, 1e-9, 0.5, 2**31 - 1, "x", [], {})))
+    return _with(config, place, wrong)  # type: ignore[no-any-return] # a place within an object gives an object
+
+
+def _numbers(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where numbers are; of a list its first and last entry."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _numbers(inner, (*place, key))
+    elif isinstance(value, list) and value:
+        for index in {0, len(value) - 1}:
+            yield from _numbers(value[index], (*place, index))
+    elif isinstance(value, int | float):
+        yield place
+
+
+def _with(value: Any, place: tuple[Any, ...], new: object) -> Any:
+    if not place:
+        return new
+    changed = copy(value)
+    changed[place[0]] = _with(value[place[0]], place[1:], new)
+    return changed
+
+
+@tried(one_number_wrong(), arguments, briefly=150, at_length=50_000)
+def test_one_number_that_can_not_be(config: dict[str, object], given: Arguments) -> None:
+    """It ends in one sentence, or in a budget where the number does not count."""
+    _, reason = outcome(lambda: compute(ModelFiles(path="/models/m", config=config), given, H100), ValueError)
+
+    assert "\n" not in reason
 
 
 def header_of(path: Path, content: bytes) -> list[Tensor]:

@@ -1,6 +1,7 @@
 """Models in which some layers see less than all tokens: windows, chunks, an image, or another layer's cache."""
 
 from collections.abc import Callable
+from typing import Any
 
 from agent.memory.families.attention import (
     chunked,
@@ -32,7 +33,7 @@ from agent.memory.families.patterns import (
 )
 from agent.memory.fields import MAX_LAYERS, Fields, ModelConfigError, whole
 from agent.memory.layers import Heads, Layer
-from agent.memory.units import shown
+from agent.memory.units import ceil_div, shown
 
 
 def _gemma3n(fields: Fields) -> Derived:
@@ -89,11 +90,8 @@ def _whisper(fields: Fields) -> Derived:
 
 def _nas(fields: Fields) -> Derived:
     """Widths of the feed-forward parts are multiples of hidden size, rounded up to 256."""
-    hidden, widest = fields.size("hidden_size"), 1
-    for index in range(fields.size("num_hidden_layers", most=len(fields.entries("block_configs") or [0]))):
-        factor = searched_part(fields, index, "ffn").values.get("ffn_mult")
-        if isinstance(factor, int | float):
-            widest = max(widest, searched_width(hidden, factor))
+    count = fields.size("num_hidden_layers", most=len(fields.entries("block_configs") or [0]))
+    widest = max(searched_width(fields, index) or 1 for index in range(count))
     return {"intermediate_size": fields.optional_size("intermediate_size") or widest}
 
 
@@ -111,9 +109,21 @@ def _nas_layer(fields: Fields, attention: Fields) -> Layer:
     return grouped(fields, attention.size("n_heads_in_group"))
 
 
-def searched_width(hidden: int, factor: float) -> int:
-    """The width of a feed-forward part, from its factor: a multiple of 256; none for a factor that can't be."""
-    return -(-int(2 * factor * hidden / 3) // 256) * 256 if 0 < factor <= 64 else 0
+def searched_width(fields: Fields, index: int) -> int | None:
+    """The width of a layer's MLP, from its factor: a multiple of 256; None of a layer that has none."""
+    own = searched_part(fields, index, "ffn")
+    if own.flag("no_op") or own.flag("replace_with_linear"):
+        return None
+    hidden = fields.size("hidden_size")
+    factor: Any = own.values.get("ffn_mult")
+    is_number = isinstance(factor, int | float) and not isinstance(factor, bool)
+    least = int(2 * factor * hidden / 3) if is_number and 0 < factor <= 64 else 0
+    if not least:
+        raise ModelConfigError(
+            f"config key 'ffn_mult' of block {index}: expected a factor of hidden size up to 64 that makes a width, "
+            f"got {shown(factor)}"
+        )
+    return ceil_div(least, 256) * 256
 
 
 def searched_part(fields: Fields, index: int, part: str) -> Fields:

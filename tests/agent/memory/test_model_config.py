@@ -175,6 +175,16 @@ def test_absurd_values(changes: dict[str, Any], said: str) -> None:
     assert str(caught.value) == f"config key {said}"
 
 
+@pytest.mark.parametrize("factor", [0, False, -1, 1e-9, 2**31 - 1, float("nan"), "x", None])
+def test_a_width_found_by_search_that_can_not_be(factor: object) -> None:
+    """The layers with an MLP of their own have one of a width above 0, or none at all, which they say."""
+    block = {"attention": {"no_op": True}, "ffn": {"ffn_mult": factor}}
+    content = LLAMA | {"model_type": "nemotron-nas", "num_hidden_layers": 1, "block_configs": [block]}
+
+    with pytest.raises(ModelConfigError, match=r"^config key 'ffn_mult' of block 0: expected a factor .*, got "):
+        parse_model(content)
+
+
 def test_a_config_that_is_no_object() -> None:
     """A list is not a config."""
     with pytest.raises(ModelConfigError, match=r"^config: expected a JSON object, got a list of 2 entries$"):

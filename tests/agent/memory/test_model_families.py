@@ -90,10 +90,9 @@ def window(heads: int, tokens: int, width: int = 64) -> Heads:
         ),
         (
             {"model_type": "nemotron-nas"}
-            | {"block_configs": [{"attention": {"n_heads_in_group": 4}, "ffn": {"ffn_mult": 2}}] * 4}
             | {
-                "block_configs": [{"attention": {"n_heads_in_group": n}} for n in (8, 4)]
-                + [{"attention": {"no_op": True}}] * 2
+                "block_configs": [{"attention": {"n_heads_in_group": n}, "ffn": {"ffn_mult": 2}} for n in (8, 4)]
+                + [{"attention": {"no_op": True}, "ffn": {"no_op": True}}] * 2
             },
             [gqa(8, 64), gqa(4, 64)],
         ),
@@ -165,7 +164,8 @@ def test_layers_that_cannot_be(content: dict[str, Any], said: str) -> None:
         (
             {
                 "model_type": "nemotron-nas",
-                "block_configs": [{"attention": {"n_heads_in_group": 4, "window_length": 9}}] * 4,
+                "block_configs": [{"attention": {"n_heads_in_group": 4, "window_length": 9}, "ffn": {"ffn_mult": 2}}]
+                * 4,
             },
             "has a block whose attention has window_length, which is not known here",
         ),

@@ -3,10 +3,14 @@
 import random
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import msgspec
+import pytest
 from msgspec.structs import replace
 
+from agent import watch
+from agent.memory import budget
 from agent.memory.upgrades import Record, Run, Share
 from agent.recorder.records import Paced
 from agent.snapshot import Snapshot
@@ -15,7 +19,7 @@ from collectors.probe_files import ProbePass
 from collectors.readings import Container, Fault, Home, HostKills, ProbeReading
 from collectors.vllm.titles import rank_of
 from tests.agent.recorder.flight import Flight, pages, replayed
-from tests.agent.test_board import GIB, facts, gpu, serving
+from tests.agent.test_board import GIB, LLAMA, facts, gpu, serving
 
 
 def same(snapshot: Snapshot) -> bytes:
@@ -45,6 +49,48 @@ def test_every_tick_is_as_it_was(tmp_path: Path) -> None:
         assert pages(flight.live) == pages(again)
         assert [same(one.snapshot) for one in flight.live] == [same(one.snapshot) for one in again]
         assert all(one.snapshot.recording is not None for one in again)
+
+
+def test_what_a_bug_broke_breaks_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A config, a prediction and an answer that fail in ways nobody foresaw are the same failures and note."""
+    for module, name, is_fatal in BUGS:
+        monkeypatch.setattr(module, name, _failing(getattr(module, name), is_fatal))
+    flight = Flight(tmp_path)
+    for version, config in (("0.19.1", LLAMA), ("0.19.1", {**LLAMA, "later": 1}), ("?", {**LLAMA, "at_once": 1})):
+        flight.model(config=config)
+        flight.lives(2, version=version)
+    flight.lives(2)
+    flight.tape.close()
+    flight.writer.flush()
+
+    again = replayed(flight.file)
+
+    failed = [{c.name for c in one.snapshot.collectors if not c.success} for one in flight.live[::2]]
+    assert failed == [set(), set(), {"endpoint", "model"}, {"model"}]
+    assert ["bug of vramscope" in str(one.snapshot.servers[0].notes) for one in flight.live[::2]] == [
+        False,
+        True,
+        False,
+        False,
+    ]
+    assert pages(flight.live) == pages(again)
+    assert [same(one.snapshot) for one in flight.live] == [same(one.snapshot) for one in again]
+
+
+BUGS: tuple[tuple[ModuleType, str, Callable[..., bool]], ...] = (
+    (watch, "parse_model", lambda config: "at_once" in config),
+    (watch, "completed", lambda reading, _: reading.version == "?"),
+    (budget, "compute", lambda model, *_, **__: "later" in model.config),
+)
+
+
+def _failing(function: Callable[..., object], is_fatal: Callable[..., bool]) -> Callable[..., object]:
+    def failing(*given: object, **named: object) -> object:
+        if is_fatal(*given, **named):
+            raise ZeroDivisionError
+        return function(*given, **named)
+
+    return failing
 
 
 def test_headroom_is_judged_by_the_rule_of_then(tmp_path: Path) -> None:
