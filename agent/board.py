@@ -141,16 +141,16 @@ class Board:
         """Take one pass over the devices: current values and extremes; never renders."""
         self._note(Node(at=self._clock(), reading=node))
         self._node = node
-        self._record("nvml", "", None)
+        self._record("nvml", "", None, node.duration_seconds)
         self._hardware.took(node)
         devices = (*node.devices, *self._hardware.missing(node))
         self._targets = {device.uuid or f"gpu {device.gpu}" for device in devices}
         self._used = {uuid: used for uuid, used in self._used.items() if uuid in self._targets}
         for device in devices:
             target = device.uuid or f"gpu {device.gpu}"
-            self._record("nvml", target, device.memory_fault)
+            self._record("nvml", target, device.memory_fault, device.memory_duration_seconds)
             if device.processes is not None or device.processes_fault is not None:
-                self._record("processes", target, device.processes_fault)
+                self._record("processes", target, device.processes_fault, device.processes_duration_seconds)
             if device.memory is not None and device.uuid is not None:
                 self._note_peak(device.uuid, device.memory)
 

@@ -75,6 +75,7 @@ class DeviceReading(Struct, frozen=True, kw_only=True):
     ``instance`` its id there. ``numa_node`` is set where the operating system uses the device's memory as its own;
     ``addressing`` is HMM or ATS where the device shares the host's page tables.
     ``health`` and ``events`` (whether Xid events are listened for) are of the whole GPU.
+    ``memory_duration_seconds`` and ``processes_duration_seconds``: how long the driver took to answer or to fail.
     """
 
     index: int
@@ -92,6 +93,8 @@ class DeviceReading(Struct, frozen=True, kw_only=True):
     processes_fault: Fault | None = None
     health: DeviceHealth | None = None
     events: bool = False
+    memory_duration_seconds: float | None = None
+    processes_duration_seconds: float | None = None
 
     @property
     def gpu(self) -> str:
@@ -115,7 +118,7 @@ class HostMemory(Struct, frozen=True, kw_only=True):
 class NodeReading(Struct, frozen=True, kw_only=True):
     """One pass over all devices of the host. ``host_memory`` is read where a device shares it.
 
-    ``xids`` are the errors that the driver reported since the pass before.
+    ``xids`` are the errors that the driver reported since the pass before. ``duration_seconds``: of the pass.
     """
 
     at: float
@@ -123,6 +126,7 @@ class NodeReading(Struct, frozen=True, kw_only=True):
     devices: tuple[DeviceReading, ...]
     host_memory: HostMemory | None = None
     xids: tuple[XidEvent, ...] = ()
+    duration_seconds: float | None = None
 
 
 class ServerProcess(Struct, frozen=True, kw_only=True):

@@ -84,7 +84,9 @@ class Passes:
             self._read_health()
         self._peaks.clear()
         devices = list(self._devices.values())
-        node = {"at": self._clock(), "driver_version": self._driver.driver_version(), "devices": devices}
+        at = self._clock()
+        node = {"at": at, "driver_version": self._driver.driver_version(), "devices": devices}
+        node["duration_seconds"] = round(at - now, 6)
         if any(device.get("memory_kind") == "unified" for device in devices):
             node |= self._host()
         return node
@@ -184,11 +186,13 @@ class Passes:
         device.pop(part, None)
         device.pop(f"{part}_fault", None)
         self._announce(f"{part} {place}")
+        started = self._clock()
         try:
             answer = read(place)
             device[part] = {"at": self._clock(), **answer}
         except NvmlFault as fault:
             device[f"{part}_fault"] = _device_fault(fault)
+        device[f"{part}_duration_seconds"] = round(self._clock() - started, 6)
 
     def _note_hidden(self, place: Place) -> None:
         """Say so when an empty list, though an answer, can't be the truth. The OS needs no process to hold memory."""

@@ -141,7 +141,7 @@ class NvmlSource:
         for device in devices:
             known = self._known.get(device.index, []) if device.uuid is None else []
             same = [
-                replace(one, memory=None, processes=None, health=None, **_faults(device))
+                replace(one, memory=None, processes=None, health=None, **_outcome(device))
                 for one in known
                 if one.uuid not in taken and device.instance in (None, one.instance)
             ]
@@ -191,8 +191,13 @@ class NvmlSource:
         return sum(where == index for where, _ in self._stuck)
 
 
-def _faults(device: DeviceReading) -> dict[str, Fault | None]:
-    return {"memory_fault": device.memory_fault, "processes_fault": device.processes_fault}
+def _outcome(device: DeviceReading) -> dict[str, Fault | float | None]:
+    return {
+        "memory_fault": device.memory_fault,
+        "processes_fault": device.processes_fault,
+        "memory_duration_seconds": device.memory_duration_seconds,
+        "processes_duration_seconds": device.processes_duration_seconds,
+    }
 
 
 def _timeout(detail: str) -> Fault:

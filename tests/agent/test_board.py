@@ -680,3 +680,22 @@ def test_readiness_says_why(bench: Bench) -> None:
 
     bench.clock.now += 11
     assert bench.board.not_ready() == bench.board.not_healthy() == "no tick for 11 s"
+
+
+def test_how_long_the_driver_took_is_told(bench: Bench) -> None:
+    """Of the pass, of each device and of its list of processes; nothing where it is not known, as in old recordings."""
+    slow = gpu(bench.clock, used={7: GIB}, memory_duration_seconds=0.002, processes_duration_seconds=1.5)
+    devices = (slow, gpu(bench.clock, index=1, used={8: GIB}))
+    at = bench.clock.now
+    bench.board.took_node(NodeReading(at=at, driver_version="580", devices=devices, duration_seconds=1.51))
+
+    collectors = {(c.name, c.target): c.duration_seconds for c in bench.board.tick().snapshot.collectors}
+
+    assert collectors == {
+        ("nvml", ""): 1.51,
+        ("nvml", "GPU-0"): 0.002,
+        ("nvml", "GPU-1"): None,
+        ("processes", "GPU-0"): 1.5,
+        ("processes", "GPU-1"): None,
+    }
+    assert b'collector_duration_seconds{collector="processes",target="GPU-0"} 1.5\n' in bench.board.metrics

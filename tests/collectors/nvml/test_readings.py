@@ -46,6 +46,22 @@ def test_identity_and_v2_arithmetic(node: Node) -> None:
     assert found.memory_fault is None
 
 
+def test_a_slow_driver_is_seen(node: Node) -> None:
+    """How long its answer took, or its failure, call by call, and the whole pass."""
+    node.write(replace(ONE, delays=(("processes", 50_000),), faults=(("memory", 0, 999), ("memory_v2", 0, 999))))
+
+    reading = node.first_pass()
+
+    (found,) = reading.devices
+    assert found.processes_duration_seconds is not None
+    assert found.processes_duration_seconds >= 0.05
+    assert found.memory_fault is not None
+    assert found.memory_duration_seconds is not None
+    assert 0 <= found.memory_duration_seconds < found.processes_duration_seconds
+    assert reading.duration_seconds is not None
+    assert reading.duration_seconds >= found.memory_duration_seconds + found.processes_duration_seconds
+
+
 @pytest.mark.parametrize("code", [3, 13, 25, 26, 999])
 def test_v1_stands_in_for_v2_visibly(node: Node, code: int) -> None:
     """Where the v2 call fails as old drivers fail, v1 gives total and free, and reserved is not known."""

@@ -57,6 +57,7 @@ def test_one_device_hangs(node: Node, call: Call) -> None:
             hung = without.devices[1]
             assert (hung.uuid, hung.name) == ("GPU-b", "NVIDIA H100 80GB HBM3")
             assert hung.processes is None
+            assert (hung.memory_duration_seconds, hung.processes_duration_seconds) == (None, None)
             moved = replace(TWO, devices=(device(0, "a", allocated_mib=21000), TWO.devices[1]), hangs=((call, 1),))
             node.write(moved)
             await watch.reading(lambda reading: _free(reading.devices[0]) == moved.devices[0].free_bytes)
