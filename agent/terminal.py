@@ -12,21 +12,14 @@ from rich.text import Text
 
 from agent.memory.risk import Risk
 from agent.memory.transients import Transient
-from agent.memory.units import duration_text, size_text
+from agent.memory.units import duration_text
 from agent.printable import all_printable
+from agent.risk_words import sentence, what_to_do
 from agent.snapshot import FULL_RATIO, Collector, Device, Fragmentation, Log, Pool, Rank, Server, Snapshot, Upgrade
 from agent.sources import explained
 
 GIB = 2**30
 MOSTLY_LONG = 0.5
-_UNITS: dict[str, Callable[[float], str]] = {
-    "bytes_per_hour": lambda value: f"{size_text(round(value))} an hour",
-    "bytes": lambda value: size_text(round(value)),
-    "ratio": lambda value: f"{value:.1%}",
-    "seconds": duration_text,
-    "2min": lambda value: f"{value:.0%} within 2 min",
-    "5min": lambda value: f"{value:.0%} within 5 min",
-}
 
 
 def print_snapshot(snapshot: Snapshot, *, explain: bool, console: Console | None = None) -> None:
@@ -87,8 +80,10 @@ def _print_device(console: Console, snapshot: Snapshot, device: Device, *, expla
 def _print_server(console: Console, server: Server, *, explain: bool) -> None:
     facts = (server.name, f"{server.engine} {server.version or ''}".strip(), server.state, server.url)
     console.print("  ".join(fact for fact in facts if fact), style="bold", markup=False)
-    console.print(_server(server))
-    for line in (*_risk(server.risk, explain=explain), *_filling(server)):
+    if server.pools:
+        console.print(_pools(server))
+    console.print(_counts(server), markup=False)
+    for line in (*_risk(server.risk, explain=explain, is_down=server.state == "down"), *_filling(server)):
         _say(console, line)
     if server.upgrade is not None:
         _say(console, server.upgrade.summary)
@@ -169,7 +164,7 @@ def _rows(device: Device) -> Iterator[tuple[str, str, int, str]]:
         yield f"  {part.component}", part.server, part.bytes, part.evidence
 
 
-def _server(server: Server) -> Table:
+def _pools(server: Server) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column("pool")
     for name in ("used", "of tokens", "ratio", "growth/s", "pool", "per token"):
@@ -188,32 +183,26 @@ def _server(server: Server) -> Table:
             _gib(pool.pool_bytes),
             slope,
         )
-    running, waiting = _count(server.requests.running), _count(server.requests.waiting)
-    table.caption = f"running {running}, waiting {waiting}, preemptions {_count(server.counters.preemptions)}"
-    table.caption_justify = "left"
     return table
 
 
-def _risk(risk: Risk | None, *, explain: bool) -> Iterator[str]:
-    """The level and its reason, with the numbers that it comes from; nothing while all is well."""
-    if risk is None or risk.reason is None:
-        return
-    numbers = ", ".join(_number(name, value) for name, value in risk.numbers.items()) if explain else ""
-    held = {risk.reason: risk.held_seconds, **risk.also_held_seconds}
-    first, *others = (f"{level}{_held(held.get(one))}: {one}" for one, level in risk.levels.items())
-    yield ", ".join([f"risk {first}" + (f" ({numbers})" if numbers else ""), *others])
+def _counts(server: Server) -> str:
+    """Of its requests; of a server that tells nothing what it does instead."""
+    counts = {"running": server.requests.running, "waiting": server.requests.waiting}
+    counts["preemptions"] = server.counters.preemptions
+    said = [f"{what} {_count(number)}" for what, number in counts.items()]
+    if all(number is None for number in counts.values()):
+        said = [server.state if server.state == "down" else f"{server.state}, no figures yet"]
+        if server.age_seconds is not None:
+            said.append(f"last answer {duration_text(server.age_seconds)} ago")
+    return ", ".join([*said, f"restarts {_count(server.restarts)}"])
 
 
-def _held(seconds: float | None) -> str:
-    """Beside a level that nothing asks for now."""
-    return "" if seconds is None else f", held for {duration_text(seconds)}"
-
-
-def _number(name: str, value: float) -> str:
-    """A number of a risk, in the unit that its name ends with."""
-    unit = next((unit for unit in _UNITS if name.endswith(unit)), "")
-    text = _UNITS[unit](value) if unit else f"{value:,.4g}"
-    return f"{name.removesuffix(unit).replace('_', ' ').strip()} {text}".lstrip()
+def _risk(risk: Risk | None, *, explain: bool, is_down: bool = False) -> Iterator[str]:
+    """The level and its reason, with the numbers that it comes from and what to do; nothing while all is well."""
+    told = sentence(risk, numbers=explain)
+    page = what_to_do(risk, is_down=is_down) if explain else None
+    yield from filter(None, (told, page))
 
 
 def _filling(server: Server) -> Iterator[str]:
@@ -300,7 +289,7 @@ def _amount(used: int | None, capacity: int | None, text: Callable[[int], str]) 
 
 def _facts(server: Server) -> Iterator[str]:
     """What is known about a server beside its memory."""
-    yield "from the settings" if server.configured else "found among the processes"
+    yield "from the settings" if server.configured else "found by its process, not in the settings"
     if server.pids:
         yield f"pids {' '.join(map(str, server.pids))}"
     if server.model_path:

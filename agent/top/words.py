@@ -2,31 +2,16 @@
 
 import unicodedata
 from datetime import UTC, datetime
+from typing import Literal
 
 from agent.memory.levels import Level
-from agent.memory.risk import Reason, Risk
+from agent.memory.risk import Risk
 from agent.memory.units import GIB, duration_text
 from agent.printable import printable
+from agent.risk_words import level_text, short
 from agent.snapshot import FULL_RATIO, ExhaustionSeconds
 
 UNKNOWN = "-"
-LEVELS: dict[Level, str] = {"ok": "ok", "watch": "watch", "at_risk": "at risk", "critical": "critical"}
-REASONS: dict[Reason, str] = {
-    "pool_exhaustion": "pool fills",
-    "preemption_storm": "preempts",
-    "no_transient_room": "no room",
-    "low_headroom": "headroom",
-    "device_creep": "creeps",
-    "budget_mismatch": "budget",
-    "foreign_process": "foreign",
-    "hidden_memory": "hidden",
-    "fragmentation": "fragments",
-    "sleep_residue": "residue",
-    "restart_loop": "restarts",
-    "host_memory": "host memory",
-    "hardware": "hardware",
-    "blind": "not read",
-}
 _UNSURE = ("Mn", "Me", "Mc", "So", "Sk", "Cn", "Co")
 
 
@@ -48,16 +33,18 @@ def moment(at: float, form: str) -> str:
         return UNKNOWN
 
 
-def standing(one: str | None) -> str:
+def standing(one: Level | Literal["down"] | None) -> str:
     """A level, or down."""
     return UNKNOWN if one is None else one.replace("_", " ")
 
 
 def risk(one: Risk | None, *, reason: bool = True) -> str:
-    """The level, and its reason where that is wanted."""
+    """The level, and its reason where that is wanted; of what is only held that it is."""
     if one is None:
         return UNKNOWN
-    return f"{LEVELS[one.level]} {REASONS[one.reason] if reason and one.reason else ''}".strip()
+    if reason:
+        return short(one)
+    return level_text(one.level) if one.held_seconds is None else "held"
 
 
 def down(one: Risk | None, *, reason: bool = True) -> str:

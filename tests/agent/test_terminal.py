@@ -1,16 +1,22 @@
 """A snapshot as text, where servers say their texts as they like."""
 
+import re
 from io import StringIO
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
+import agent
 from agent.memory.levels import Level
-from agent.memory.risk import Reason, Risk
+from agent.memory.risk import OK, Reason, Risk
+from agent.memory.risk import REASONS as KNOWN
 from agent.printable import all_printable
+from agent.risk_words import DOWN_PAGE, PAGES, REASONS, what_to_do
 from agent.snapshot import ExhaustionSeconds, Server, Snapshot, Thresholds, Upgrade
 from agent.terminal import print_snapshot
+from collectors.readings import ServerState
 from tests.agent.web.sample import node
 
 HOSTILE = "0.33.0\n\x1b[2J\x9b31m\r\u202e[/x][red]"
@@ -65,11 +71,13 @@ def test_what_comes_is_said_in_words() -> None:
 
     assert "pool full in 7 min, 4 min at the soonest, then: preempt" in text
     assert "at least 70% of what running requests have added is in ones longer than 1,024 tokens" in text
-    assert "risk at_risk: pool_exhaustion (used 50.0%)" in text
-    assert "risk critical: hardware (row remap failure 1)" in text
+    assert "risk: at risk pool fills (used 50.0%)\n  what to do: docs/runbooks/kv-pool-exhausting.md\n" in text
+    assert (
+        "risk: critical hardware (row remap failure 1)\n  what to do: docs/runbooks/device-memory-errors.md\n" in text
+    )
     assert "full in 5 h; " in text
     assert "step 15 min ago: " in text
-    assert text.count("risk ") == 2
+    assert text.count("risk: ") == 2
 
 
 @pytest.mark.parametrize(
@@ -110,8 +118,76 @@ def test_what_is_held_says_so() -> None:
 
     text = text_of(replace(snapshot, devices=(replace(snapshot.devices[0], risk=risk),)))
 
-    assert "risk watch, held for 2 min: low_headroom" in text
-    assert "watch: fragmentation, watch, held for 30 s: blind" in " ".join(text.split())
+    assert "risk: held: watch headroom, 2 min ago; watch fragments; held: watch was not read, 30 s ago\n" in text
+
+
+@pytest.mark.parametrize(("age", "behind"), [(110.0, "with"), (5.0, "5 s ago"), (0.0, "now")])
+def test_what_is_held_is_told_in_the_past(age: float, behind: str) -> None:
+    """Figures say whether they are of then or of now, and no chance stands beside it."""
+    numbers = {"used_ratio": 0.31, "probability_2min": 0.0}
+    risk = Risk(
+        level="critical", reason="pool_exhaustion", numbers=numbers, held_seconds=110.0, numbers_age_seconds=age
+    )
+    snapshot = node(0)
+
+    text = text_of(replace(snapshot, servers=(replace(snapshot.servers[0], risk=risk),)))
+
+    assert f"risk: held: critical pool filled, 110 s ago ({behind} used 31.0%)\n" in text
+    assert "within 2 min" not in text
+
+
+def test_restarts_stand_beside_the_other_counts() -> None:
+    """A server that restarts again and again says so without a look at its metrics."""
+    snapshot = node(0)
+
+    text = text_of(replace(snapshot, servers=(replace(snapshot.servers[0], restarts=3),)))
+
+    assert "running 37, waiting 4, preemptions 12, restarts 3\n" in text
+
+
+@pytest.mark.parametrize(
+    ("state", "age", "said"),
+    [
+        ("loading", None, "loading, no figures yet, restarts 1"),
+        ("down", None, "down, restarts 1"),
+        ("down", 12.0, "down, last answer 12 s ago, restarts 1"),
+    ],
+)
+def test_a_server_without_figures_says_what_it_does(state: ServerState, age: float | None, said: str) -> None:
+    """No heading of a table that is empty, no row of question marks."""
+    snapshot = node(0)
+    batch = next(one for one in snapshot.servers if one.name == "batch")
+
+    text = text_of(replace(snapshot, devices=(), servers=(replace(batch, state=state, age_seconds=age),)))
+
+    assert f"\n{said}\n" in text
+    assert "of tokens" not in text
+    assert "?" not in text
+
+
+def test_one_that_is_down_says_what_to_do() -> None:
+    """With the page of what else is wrong with it, where that is known."""
+    loop = Risk(level="critical", reason="restart_loop")
+
+    assert what_to_do(None) is None
+    assert what_to_do(OK) is None
+    assert what_to_do(Risk(level="watch", reason="blind"), is_down=True) == "what to do: docs/runbooks/server-down.md"
+    assert what_to_do(loop, is_down=True) == (
+        "what to do: docs/runbooks/server-down.md, docs/runbooks/restarted-after-memory-signs.md"
+    )
+
+
+def test_each_reason_has_words_and_the_page_of_the_browser() -> None:
+    """The page links to the same runbooks, and they are there."""
+    root = Path(agent.__file__).parent
+    script = (root / "web" / "coming.js").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^const PAGES = \{(.*?)^\};", script, re.MULTILINE | re.DOTALL)
+    pages = dict(re.findall(r'(\w+): "([\w-]+)"', block))
+
+    assert {reason: pages.get(reason) for reason in PAGES} == PAGES
+    assert set(PAGES) == set(REASONS) == set(KNOWN)
+    for page in (*PAGES.values(), DOWN_PAGE):
+        assert (root.parent / "docs" / "runbooks" / f"{page}.md").exists(), page
 
 
 def test_what_can_be_printed_is_as_it_was() -> None:
