@@ -42,7 +42,7 @@ from collectors.nvml.source import NvmlSource
 from collectors.own_process import OwnProcess
 from collectors.probe_files import ProbeFiles, Probes
 from collectors.procfs import HostProcesses, ProcessTable
-from collectors.registry import ENGINES
+from collectors.registry import ENGINES, engine_of
 from collectors.simulated.probes import SimulatedProbes
 from collectors.simulated.processes import SimulatedDiscovery, SimulatedProcesses
 
@@ -59,6 +59,8 @@ YOUNG_OBJECTS = 10_000
 class Agent:
     """Board, fleet and poller over the sources of a host; ``simulated_state`` stands for its driver and processes.
 
+    ``alone``: no servers but those that settings name.
+
     Without a ``state_directory`` nothing of earlier runs is remembered over restarts.
     """
 
@@ -70,6 +72,7 @@ class Agent:
         simulated_state: Path | None = None,
         state_directory: Path | None = None,
         pace: float = 1.0,
+        alone: bool = False,
     ) -> None:
         self.settings = settings
         self._web = web
@@ -88,7 +91,11 @@ class Agent:
             else ProbeFiles(directory=_path(settings.probe_directory))
         )
         self.fleet = Fleet(
-            settings.servers, open_endpoint=_endpoint, local_hosts=_own_addresses(), clock=time.monotonic
+            settings.servers,
+            open_endpoint=_endpoint,
+            local_hosts=_own_addresses(),
+            clock=time.monotonic,
+            alone=alone,
         )
         self.board = Board(
             self.fleet.watches,
@@ -281,7 +288,7 @@ def _endpoint(spec: ServerSpec) -> Endpoint:
     pid = spec.network_pid
     return Endpoint(
         spec.url,
-        paths=ENGINES[spec.engine].paths,
+        paths=engine_of(spec.engine).paths,
         deadline_seconds=ENDPOINT_SECONDS,
         api_key=read_api_key(spec.settings) if spec.settings else None,
         transport=None if pid is None else StreamTransport(connect=connect_in_network_of(pid)),
@@ -352,10 +359,17 @@ def _reload(agent: Agent, reload_settings: Callable[[], Settings] | None) -> str
 
 
 async def collect_once(
-    settings: Settings, *, simulated_state: Path | None = None, state_directory: Path | None = None
+    settings: Settings,
+    *,
+    simulated_state: Path | None = None,
+    state_directory: Path | None = None,
+    alone: bool = False,
 ) -> Snapshot:
-    """Read every source once, or wait for its failure, and give one snapshot; the state file is only looked at."""
-    agent = Agent(settings, simulated_state=simulated_state)
+    """Read every source once, or wait for its failure, and give one snapshot; the state file is only looked at.
+
+    ``alone``: of no servers but those that settings name.
+    """
+    agent = Agent(settings, simulated_state=simulated_state, alone=alone)
     if state_directory is not None:
         _recall(agent.board, StateFile(state_directory))
     async with agent.polling():

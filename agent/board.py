@@ -43,6 +43,7 @@ from agent.server_record import server_record
 from agent.snapshot import Pool, Recorder, Recording, Reload, Snapshot, Thresholds
 from agent.upgrades import Upgrades
 from agent.watch import ServerWatch
+from collectors.engine_search import ENGINE_UNKNOWN
 from collectors.own_process import Usage
 from collectors.probe_files import ProbePass
 from collectors.readings import (
@@ -183,7 +184,7 @@ class Board:
         self._record("endpoint", name, fault, seconds)
         if begins is not None:
             return begins
-        watch.lost()
+        watch.lost(is_unnamed=fault is not None and fault.reason == ENGINE_UNKNOWN)
         return answered_before
 
     def took_processes(self, outcome: Outcome[Look]) -> None:

@@ -52,7 +52,9 @@ def check_report(snapshot: Snapshot, settings: Settings) -> Report:
         missing = list(server.notes)
         if server.model_path is None:
             missing.append("its model is not known: set model: in the settings; weights and KV stay inside runtime")
-        finding = "; ".join(missing) or f"{server.engine} {server.version or ''} {server.state}".replace("  ", " ")
+        finding = "; ".join(missing) or f"{server.engine or ''} {server.version or ''} {server.state}".replace(
+            "  ", " "
+        )
         lines.append(Line(what=f"server {server.name}", ok=server.state != "down", finding=finding))
     if not snapshot.servers:
         where = "and none was found among the processes" if settings.discovery else "and discovery is off"

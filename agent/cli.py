@@ -101,7 +101,7 @@ def run_command(config: Path | None, listen: str | None, log_format: log.Format,
 @agent_options
 @CONFIG
 @click.option("--server-url", metavar="URL", help="Collect once from this inference server, without an agent.")
-@click.option("--engine", type=click.Choice(list(ENGINES)), help="Engine of --server-url.")
+@click.option("--engine", type=click.Choice(list(ENGINES)), help="Engine of --server-url; found when left out.")
 @click.option("--model", metavar="PATH", help="Model directory or config.json of --server-url.")
 @AS_JSON
 @click.option("--explain", is_flag=True, help="Say how each number is known.")
@@ -128,11 +128,11 @@ def snapshot_command(
     if url is None and (user or password_file or ca_file):
         raise InputError("--user, --password-file and --ca-file are of the agent at --url; give that too")
     if server_url is not None:
-        server = ServerSettings(url=server_url, engine=engine or "vllm", model=model)
+        server = ServerSettings(url=server_url, engine=engine, model=model)
         check_server(server, "--server-url")
         if model is not None:
             check_model(model, where="--model")
-        snapshot = asyncio.run(_once(Settings(servers=(server,)), quiet=as_json))
+        snapshot = asyncio.run(_once(Settings(servers=(server,)), quiet=as_json, alone=True))
     elif config is not None:
         snapshot = asyncio.run(_once(load_settings(config), quiet=as_json))
     elif url is not None:
@@ -147,6 +147,8 @@ def snapshot_command(
         click.echo(msgspec.json.encode(snapshot))
     else:
         print_snapshot(snapshot, explain=explain)
+    if server_url is not None:
+        _check_answer(snapshot)
     if not any(one.success for one in snapshot.collectors if one.name in ("nvml", "endpoint")):
         raise RunError("neither a device nor a server could be read; `vramscope check` says why")
 
@@ -310,10 +312,21 @@ def _with_listen(settings: Settings, listen: str | None) -> Settings:
     return msgspec.structs.replace(settings, listen=listen)
 
 
-async def _once(settings: Settings, *, quiet: bool) -> Snapshot:
+async def _once(settings: Settings, *, quiet: bool, alone: bool = False) -> Snapshot:
     if not quiet:
-        click.echo("collecting once from the driver and every server ...", err=True)
-    return await collect_once(settings, state_directory=_state_directory(settings))
+        click.echo(f"collecting once from the driver and {'the' if alone else 'every'} server ...", err=True)
+    return await collect_once(settings, state_directory=_state_directory(settings), alone=alone)
+
+
+def _check_answer(snapshot: Snapshot) -> None:
+    """The one server that was asked has answered.
+
+    Raises:
+        RunError: it has not.
+    """
+    endpoint = next((one for one in snapshot.collectors if one.name == "endpoint"), None)
+    if endpoint is None or not endpoint.success:
+        raise RunError(f"--server-url: {endpoint.error if endpoint else 'it was not asked in time'}")
 
 
 async def _latest(agent: Agent) -> Snapshot:

@@ -213,7 +213,7 @@ def _server(server: Server) -> Iterator[Sample]:
             yield "server_state", {**name, "state": state}, state == server.state
     if server.state == "down":
         return
-    facts = {"engine": server.engine, "version": server.version or "", "model": server.model or ""}
+    facts = {"engine": server.engine or "", "version": server.version or "", "model": server.model or ""}
     yield "server_info", {**name, **facts, "url": server.url}, 1
     if server.container is not None:
         yield "server_container_info", {**name, **_container(server.container)}, 1

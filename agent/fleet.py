@@ -4,24 +4,26 @@ A server in the settings is watched always; one that was only found, while its p
 Both are one when they share a local port: what settings say wins over what was found.
 """
 
-import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
 
+from agent.errors import InputError
 from agent.memory.arguments import Arguments, merge
 from agent.settings import ServerSettings, arguments_of, check_server, port_of
 from agent.watch import ServerFacts, ServerWatch
 from collectors.engine_logs.reader import LogReader
+from collectors.errors import Unreadable
 from collectors.http_text import Endpoint, parse_base_url
 from collectors.model_files import read_engine, read_model
 from collectors.readings import FoundServer, ModelFiles
-from collectors.registry import ENGINES, Engine, EngineReader
+from collectors.registry import ENGINES, Engine, EngineReader, engine_of
 
 FORGET_SECONDS = 600.0
 LOOPBACK = "127.0.0.1"
+_UNNAMED = f"its engine is not known yet; set engine: of this server (--engine) to one of {', '.join(ENGINES)}"
 
 
 class Source(Struct, frozen=True, kw_only=True):
@@ -40,11 +42,12 @@ class Source(Struct, frozen=True, kw_only=True):
 class ServerSpec(Struct, frozen=True, kw_only=True):
     """Everything that decides how a server is read; another spec under the same name is read anew.
 
-    ``flags`` it was started with, under the engine's names with dashes; None where nobody knows them.
+    ``engine`` is None while it is not known. ``flags`` it was started with, under the engine's names with dashes; None
+    where nobody knows them.
     """
 
     name: str
-    engine: str
+    engine: str | None
     url: str
     settings: ServerSettings | None = None
     model: str | None = None
@@ -63,7 +66,8 @@ class _Step(Struct, frozen=True, kw_only=True):
 
 class Fleet:
     """``watches`` is the list the board reads, changed in place. ``open_endpoint`` makes the connection of a spec;
-    ``local_hosts`` are the names and addresses of this host.
+    ``local_hosts`` are the names and addresses of this host. ``alone``: what is found only completes what settings
+    name.
     """
 
     def __init__(
@@ -73,15 +77,18 @@ class Fleet:
         open_endpoint: Callable[[ServerSpec], Endpoint],
         local_hosts: frozenset[str],
         clock: Callable[[], float],
+        alone: bool = False,
     ) -> None:
         self.watches: list[ServerWatch] = []
         self.sources: dict[str, Source] = {}
         self._open_endpoint = open_endpoint
         self._local_hosts = local_hosts
         self._clock = clock
+        self._alone = alone
         self._specs: dict[str, ServerSpec] = {}
         self._logs: dict[str, LogReader] = {}  # they count, so they outlive the other ways of a server
         self._seen_at: dict[str, float] = {}
+        self._engines: dict[str, str] = {}  # by URL, of those that settings leave out: as last found
         self._servers: Sequence[ServerSettings] = ()
         self._found: Sequence[FoundServer] = ()
         self.configure(servers)
@@ -103,11 +110,24 @@ class Fleet:
         """Take what is found now."""
         self._prepare(self._servers, servers)()
 
+    def named(self, watch: ServerWatch, engine: str) -> None:
+        """Take which engine a server of the settings says it is; it is read as that from now on.
+
+        Raises:
+            Unreadable: it can't be, for the settings name what can't be read any more.
+        """
+        self._engines[watch.facts.url] = engine
+        try:
+            self._prepare(self._servers, self._found)()
+        except InputError as error:
+            del self._engines[watch.facts.url]
+            raise Unreadable("settings", error.message) from error
+
     def _prepare(self, configured: Sequence[ServerSettings], found: Sequence[FoundServer]) -> Callable[[], None]:
         by_port = {one.port: one for one in found if one.network_pid is None and one.port is not None}
         matches = {one.label: by_port.get(port_of(one.url)) for one in configured if self._is_local(one.url)}
         taken = {match.port for match in matches.values() if match is not None}
-        others = [one for one in found if one.network_pid is not None or one.port not in taken]
+        others = [] if self._alone else [one for one in found if one.network_pid is not None or one.port not in taken]
         named = self._named(others, reserved={server.label for server in configured})
         steps = [
             self._step(self._configured(one, matches.get(one.label)), matches.get(one.label)) for one in configured
@@ -128,7 +148,10 @@ class Fleet:
         model = server.model or (match.model if match else None)
         url = str(parse_base_url(server.url)).rstrip("/")
         flags = _flags(server, match)
-        return ServerSpec(name=server.label, engine=server.engine, url=url, settings=server, model=model, flags=flags)
+        if match is not None:
+            self._engines[url] = match.engine
+        engine = server.engine or self._engines.get(url)
+        return ServerSpec(name=server.label, engine=engine, url=url, settings=server, model=model, flags=flags)
 
     def _spec(self, name: str, found: FoundServer) -> ServerSpec:
         known = self._specs.get(name)
@@ -167,11 +190,12 @@ class Fleet:
         return named
 
     def _step(self, spec: ServerSpec, found: FoundServer | None) -> _Step:
+        given, unused = _given(spec)
         facts = ServerFacts(
             name=spec.name,
             engine=spec.engine,
             url=spec.url,
-            given=check_server(spec.settings, spec.name) if spec.settings else Arguments(engine=spec.engine),
+            given=given,
             command=_command(found) if found else None,
             version=found.version if found else None,
             devices=spec.settings.devices if spec.settings else (),
@@ -179,18 +203,19 @@ class Fleet:
             configured=spec.settings is not None,
             model_path=spec.model,
             log=spec.settings.log if spec.settings else None,
-            notes=(*(found.notes if found else ()), *_unread_log(spec)),
+            notes=(*(found.notes if found else ()), *unused, *_unread_log(spec)),
         )
         is_new = self._specs.get(spec.name) != spec and spec.url
         return _Step(spec=spec, facts=facts, found=found, endpoint=self._open_endpoint(spec) if is_new else None)
 
     def _watch(self, step: _Step) -> None:
-        spec, found, engine = step.spec, step.found, ENGINES[step.spec.engine]
+        spec, found, engine = step.spec, step.found, engine_of(step.spec.engine)
         watch = self._by_name().get(spec.name)
         if watch is None or watch.facts.engine != spec.engine:
+            place = len(self.watches) if watch is None else self.watches.index(watch)
             self._drop(spec.name)
             watch = ServerWatch(step.facts, rank_of=engine.rank_of, is_one_process=engine.is_one_process)
-            self.watches.append(watch)
+            self.watches.insert(place, watch)
         watch.facts = step.facts
         if (known := self._specs.get(spec.name)) is not None and known.model != spec.model:
             watch.forget_model()
@@ -208,7 +233,7 @@ class Fleet:
             watch.saw(found.tree)
 
     def _log(self, spec: ServerSpec) -> LogReader | None:
-        log = ENGINES[spec.engine].log
+        log = engine_of(spec.engine).log
         if log is None:
             return None
         return self._logs.setdefault(spec.name, LogReader(log, clock=self._clock))
@@ -249,8 +274,17 @@ def _label(found: FoundServer) -> str:
     return model if found.port is None else f"{model}:{found.port}"
 
 
+def _given(spec: ServerSpec) -> tuple[Arguments, tuple[str, ...]]:
+    """What settings say it was started with, and what is to be said of that; flags of another engine are left out."""
+    if spec.settings is None:
+        return Arguments(engine=spec.engine or ""), ()
+    if spec.engine is not None and spec.settings.engine is None:
+        return _fitting(spec.settings.arguments, spec.engine)
+    return check_server(spec.settings, spec.name), () if spec.engine else (_UNNAMED,)
+
+
 def _unread_log(spec: ServerSpec) -> tuple[str, ...]:
-    if spec.settings is None or spec.settings.log is None or ENGINES[spec.engine].log is not None:
+    if spec.engine is None or spec.settings is None or spec.settings.log is None or ENGINES[spec.engine].log:
         return ()
     return (f"log {spec.settings.log}: what the log of {spec.engine} says is not known, so it is not read",)
 
@@ -263,8 +297,17 @@ def _flags(server: ServerSettings, match: FoundServer | None) -> dict[str, int |
 
 def _command(found: FoundServer) -> Arguments:
     """The command line's flags as arguments; a flag that means nothing here, or a value out of range, is left out."""
-    known = Arguments(engine=found.engine)
-    for flag, value in found.arguments.items():
-        with contextlib.suppress(ValueError):
-            known = merge(known, arguments_of({flag: value}, engine=found.engine))
+    known, _ = _fitting(found.arguments, found.engine)
     return known
+
+
+def _fitting(flags: Mapping[str, object], engine: str) -> tuple[Arguments, tuple[str, ...]]:
+    """The flags as the engine's arguments, and why those are left out that are none."""
+    known = Arguments(engine=engine)
+    unused = []
+    for flag, value in flags.items():
+        try:
+            known = merge(known, arguments_of({flag: value}, engine=engine))
+        except ValueError as error:
+            unused.append(f"not used: {error}")
+    return known, tuple(unused)

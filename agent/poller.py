@@ -20,7 +20,7 @@ from agent.state_file import StateFile
 from agent.watch import ServerWatch
 from collectors.engine_logs.reader import LogReader
 from collectors.probe_files import Place, Probes
-from collectors.readings import ModelFiles
+from collectors.readings import ModelFiles, ServerReading
 from collectors.run import Outcome, run
 
 TICK_SECONDS = 1.0
@@ -70,6 +70,7 @@ class Poller:
         self._state_file = state_file
         self._recorder = recorder
         self._look_again = asyncio.Event()
+        self._has_looked = False
         self._looked = asyncio.Event()  # set for a moment after each look
         self._restart_devices = asyncio.Event()
         self._following: dict[str, tuple[Source, tuple[asyncio.Task[None], ...]]] = {}
@@ -116,6 +117,7 @@ class Poller:
             async with self._threaded("processes", "", self._look) as outcome:
                 self._take(outcome)
                 self._follow(group)
+                self._has_looked = True
                 self._looked.set()
                 self._looked.clear()
             with contextlib.suppress(TimeoutError):
@@ -170,17 +172,29 @@ class Poller:
                 failing = True
 
     async def _endpoint(self, source: Source) -> None:
-        name = source.watch.facts.name
+        name, is_named = source.watch.facts.name, source.watch.facts.engine is not None
         try:
+            if not is_named and not self._has_looked:
+                await self._looked.wait()  # who listens there may tell
             async for _ in self._beats(lambda: self._intervals.endpoints):
                 if not source.watch.may_ask:
                     continue
                 deadline = max(ENDPOINT_DEADLINE_SECONDS, self._intervals.endpoints)
-                outcome = await run("endpoint", name, source.reader.read, deadline_seconds=deadline, clock=self._clock)
+                read = source.reader.read if is_named else partial(self._name, source)
+                outcome = await run("endpoint", name, read, deadline_seconds=deadline, clock=self._clock)
+                if outcome.value is not None and not is_named:
+                    self._look_again.set()  # it is read by another source now
+                    return
                 if self._board.took_server(source.watch, outcome):
                     self._look_again.set()
         finally:
             await source.close()
+
+    async def _name(self, source: Source) -> ServerReading:
+        """Let a server say which engine it is."""
+        reading = await source.reader.read()
+        self._fleet.named(source.watch, reading.engine)
+        return reading
 
     async def _model(self, source: Source, model: Callable[[], ModelFiles]) -> None:
         read = False

@@ -29,7 +29,7 @@ class ServerView(Struct, frozen=True, kw_only=True):
     """Everything known about one server at a tick. ``reading`` is None unless it is fresh."""
 
     name: str
-    engine: str
+    engine: str | None  # None: not known yet
     url: str
     state: ServerState
     reading: ServerReading | None = None

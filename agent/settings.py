@@ -33,6 +33,9 @@ MAX_KEY_BYTES = 64 << 10
 MAX_NAME = 200
 MAX_PATH = 4096
 
+UNNAMED = Arguments(engine="")
+"""Of a server whose engine is not known yet."""
+
 Seconds = Annotated[float, Meta(ge=0.1, le=3600)]
 
 
@@ -46,10 +49,13 @@ class Intervals(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One inference server. ``devices`` (UUIDs in rank order) matter only where its processes are not visible."""
+    """One inference server. ``devices`` (UUIDs in rank order) matter only where its processes are not visible.
+
+    ``engine``: found where it is None.
+    """
 
     url: str
-    engine: str = "vllm"
+    engine: str | None = None
     name: str = ""
     model: str | None = None
     arguments: dict[str, int | float | str | bool] = {}
@@ -59,9 +65,9 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def label(self) -> str:
-        """The server's name, by default made of model and port."""
+        """The server's name, by default made of model and port; of what is given, so it stays whatever is found."""
         model = model_name(self.model) if self.model else ""
-        return self.name or f"{model or self.engine}:{port_of(self.url)}"
+        return self.name or f"{model or self.engine or 'server'}:{port_of(self.url)}"
 
 
 class RecorderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -227,7 +233,7 @@ def check_server(server: ServerSettings, place: str) -> Arguments:
         raise InputError(f"{place}.url: {error}") from error
     if url.path.rstrip("/").endswith("/metrics") or any(map(str.isspace, server.url)):
         raise InputError(f"{place}.url: expected a base URL such as http://127.0.0.1:8000, got {shown(server.url)}")
-    if server.engine not in ENGINES:
+    if server.engine is not None and server.engine not in ENGINES:
         raise InputError(f"{place}.engine: expected one of {', '.join(ENGINES)}, got {shown(server.engine)}")
     for path, key in ((server.model, "model"), (server.api_key_file, "api_key_file"), (server.log, "log")):
         _check_path(path, f"{place}.{key}")
@@ -241,9 +247,29 @@ def check_server(server: ServerSettings, place: str) -> Arguments:
             f"{place}.name: expected at most {MAX_NAME} characters that can be printed, got {shown(server.label)}"
         )
     try:
-        return arguments_of(server.arguments, engine=server.engine)
+        return _given(server.arguments, server.engine)
     except ValueError as error:
         raise InputError(f"{place}.arguments: {error}") from error
+
+
+def _given(flags: Mapping[str, object], engine: str | None) -> Arguments:
+    """The engine's arguments; of one that is not known yet none, but some engine has to take the flags."""
+    first = engine or next(iter(ENGINES))
+    try:
+        arguments = arguments_of(flags, engine=first)
+    except ValueError:
+        if engine is not None or not any(_takes(other, flags) for other in ENGINES):
+            raise
+        return UNNAMED
+    return UNNAMED if engine is None else arguments
+
+
+def _takes(engine: str, flags: Mapping[str, object]) -> bool:
+    try:
+        arguments_of(flags, engine=engine)
+    except ValueError:
+        return False
+    return True
 
 
 def arguments_of(flags: Mapping[str, object], *, engine: str) -> Arguments:

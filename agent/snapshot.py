@@ -329,7 +329,7 @@ class Server(Struct, frozen=True, kw_only=True):
     """One inference server. ``requests`` and ``counters`` sum its replicas."""
 
     name: str
-    engine: str
+    engine: str | None
     version: str | None
     url: str
     model: str | None

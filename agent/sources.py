@@ -44,7 +44,7 @@ def _source(part: Component, server: Server | None, device: Device) -> str:
 
 def _line(component: str, server: Server) -> str:
     """The words by which the engine's log is searched for this size; they differ by version."""
-    engine = ENGINES.get(server.engine)
+    engine = ENGINES.get(server.engine or "")
     field = _LOGGED.get(component, component)
     marks = [
         shape.mark.decode()

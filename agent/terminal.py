@@ -78,7 +78,7 @@ def _print_device(console: Console, snapshot: Snapshot, device: Device, *, expla
 
 
 def _print_server(console: Console, server: Server, *, explain: bool) -> None:
-    facts = (server.name, f"{server.engine} {server.version or ''}".strip(), server.state, server.url)
+    facts = (server.name, f"{server.engine or ''} {server.version or ''}".strip(), server.state, server.url)
     console.print("  ".join(fact for fact in facts if fact), style="bold", markup=False)
     if server.pools:
         console.print(_pools(server))

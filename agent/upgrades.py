@@ -91,7 +91,7 @@ class Upgrades:
         record = self.records.get(view.name)
         if record is None or record.before is None or view.state == "down":
             return None
-        live = Run(engine=view.engine, version=_version(view), started_at=_started_at(view), settled_at=0.0)
+        live = Run(engine=view.engine or "", version=_version(view), started_at=_started_at(view), settled_at=0.0)
         if not is_same_run(record.current, live, slack_seconds=self.settle_seconds / 2):
             return None
         shown = self._shown.get(view.name)
@@ -115,7 +115,7 @@ def _run(view: ServerView, server: Server, devices: Sequence[Device], wall: floa
     pools = [pool for pool in server.pools if pool.kind == "full"]
     capacities = [pool.capacity_tokens for pool in pools if pool.capacity_tokens is not None]
     return Run(
-        engine=view.engine,
+        engine=view.engine or "",
         version=_version(view),
         model=_short(server.model),
         model_path=_short(view.model_path),

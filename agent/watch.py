@@ -38,10 +38,13 @@ _Basis = tuple[Arguments, Device, Calibration | None]
 
 
 class ServerFacts(Struct, frozen=True, kw_only=True):
-    """What settings and the server's command line say about it; ``given`` wins over ``command``."""
+    """What settings and the server's command line say about it; ``given`` wins over ``command``.
+
+    ``engine`` is None while nothing tells it.
+    """
 
     name: str
-    engine: str
+    engine: str | None
     url: str
     given: Arguments
     command: Arguments | None = None
@@ -64,6 +67,7 @@ class ServerWatch:
         self.may_ask = True  # whether its endpoint may be asked: it is configured, or its own process listens
         self.is_known = False  # whether anything was seen of it yet, or it was asked
         self.reading: ServerReading | None = None
+        self.is_unnamed = False  # it answers, but nothing tells which engine it is
         self.tree: ProcessTree | None = None
         self.model: ModelFiles | None = None
         self.home: Home | None = None
@@ -90,7 +94,7 @@ class ServerWatch:
 
         ``pace``: seconds of its life in one of the clock, another than 1 only of a simulated server.
         """
-        self.is_known = True
+        self.is_known, self.is_unnamed = True, False
         reading = completed(reading, self.log)
         last, self._last = self._last, reading
         restarted = self.starts.told(reading)
@@ -115,7 +119,7 @@ class ServerWatch:
 
     def pool_facts(self, kind: PoolKind) -> PoolFacts:
         """What does not change while the engine runs, of a pool of this kind."""
-        return facts_of(self.facts.engine, kind, self._known)
+        return facts_of(self.facts.engine or "", kind, self._known)
 
     def _forget_pools(self) -> None:
         self.histories.clear()
@@ -142,9 +146,9 @@ class ServerWatch:
         found = {key: one.forecast(now) for key, (_, one) in self._forecasters.items()}
         return {key: forecast for key, forecast in found.items() if forecast is not None}
 
-    def lost(self) -> None:
-        """The endpoint did not answer: nothing it said before is passed on as current."""
-        self.is_known = True
+    def lost(self, *, is_unnamed: bool = False) -> None:
+        """The endpoint did not answer, or not as any engine: nothing it said before is passed on as current."""
+        self.is_known, self.is_unnamed = True, is_unnamed
         self.reading = None
 
     def take_log(self, log: LogReading | None) -> None:
@@ -189,10 +193,10 @@ class ServerWatch:
 
     @property
     def state(self) -> ServerState:
-        """As the engine says; without an answer, loading while its processes live, else down."""
+        """As the engine says; without, loading while its processes live or something answers, else down."""
         if self.reading is not None:
             return self.reading.state
-        return "loading" if self.tree is not None else "down"
+        return "loading" if self.tree is not None or self.is_unnamed else "down"
 
     def view(self) -> ServerView:
         """Everything known now, without the budget (which needs a device)."""
@@ -269,7 +273,7 @@ class ServerWatch:
         if self._last is not None:
             known |= {**self._last.arguments, "engine_version": self._last.version or self.facts.version}
         if self._merged is None or self._merged[0] != (given, known):
-            reported, notes = from_reported(known, engine=self.facts.engine)
+            reported, notes = from_reported(known, engine=self.facts.engine or "")
             merged = merge(given, reported)
             self._merged = ((given, known), merged, notes, known_values(merged))
         _, arguments, notes, values = self._merged
@@ -278,7 +282,7 @@ class ServerWatch:
 
     def _started_with(self) -> Arguments:
         """As settings say, else as its command line says, else as its engine was built."""
-        basis = (self.facts.engine, self.facts.given, self.facts.command, self.model)
+        basis = (self.facts.engine or "", self.facts.given, self.facts.command, self.model)
         if self._started is None or self._started[0] != basis:
             engine, given, command, model = basis
             if command is not None:

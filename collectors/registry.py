@@ -16,6 +16,17 @@ from collectors.engine_logs import tgi as tgi_log
 from collectors.engine_logs import vllm as vllm_log
 from collectors.engine_logs.llama_cpp import LLAMA_CPP, OLLAMA
 from collectors.engine_logs.shapes import LogFormat
+from collectors.engine_search import (
+    METRICS,
+    MODELS,
+    UNDRAINED,
+    EngineSearch,
+    Sign,
+    Signs,
+    any_series,
+    lines_of,
+    object_with,
+)
 from collectors.http_text import Endpoint
 from collectors.lightllm import command as lightllm_command
 from collectors.lightllm import reader as lightllm
@@ -77,10 +88,10 @@ class Engine(Struct, frozen=True, kw_only=True):
     """How one engine is read.
 
     ``paths``: the only ones ever requested; ``rank_of``: the rank a process title names; ``command``: how its servers
-    are told among all processes; ``log``: what its log says. ``is_one_process``: one process holds all devices of a
-    server, with a part of the model on each. ``flags``: of an engine without a planner, those it is started with.
-    ``holds_checkpoint``: what is given as its model is what it loads; ``holds_engine``: only where it was built for it.
-    ``title``, ``versions``, ``tells`` and ``limits`` are for people.
+    are told among all processes; ``signs``: by what they answer; ``log``: what its log says. ``is_one_process``: one
+    process holds all devices of a server, with a part of the model on each. ``flags``: of an engine without a planner,
+    those it is started with. ``holds_checkpoint``: what is given as its model is what it loads; ``holds_engine``: only
+    where it was built for it. ``title``, ``versions``, ``tells`` and ``limits`` are for people.
     """
 
     name: str
@@ -92,6 +103,7 @@ class Engine(Struct, frozen=True, kw_only=True):
     open: Opener
     rank_of: Callable[[str], RankTitle | None]
     command: ReadCommand
+    signs: Signs
     log: LogFormat | None = None
     flags: FlagTable = FlagTable()
     is_one_process: bool = False
@@ -129,6 +141,7 @@ ENGINES: dict[str, Engine] = {
         open=vllm.VllmReader,
         rank_of=vllm_rank_of,
         command=vllm_command.COMMAND,
+        signs=Signs(pages=(Sign(METRICS, lines_of("vllm:", "ray_vllm:", "ray_vllm_")),), owner="vllm"),
         log=vllm_log.FORMAT,
     ),
     "sglang": Engine(
@@ -158,6 +171,9 @@ ENGINES: dict[str, Engine] = {
         open=plain(sglang.SglangReader),
         rank_of=sglang_rank_of,
         command=sglang_command.COMMAND,
+        signs=Signs(
+            pages=(Sign(METRICS, lines_of("sglang:")), Sign(sglang.LOADS, object_with("loads"))), owner="sglang"
+        ),
         log=sglang_log.FORMAT,
     ),
     "llama_cpp": Engine(
@@ -170,6 +186,13 @@ ENGINES: dict[str, Engine] = {
         open=llama_cpp.LlamaCppReader,
         rank_of=no_rank,
         command=llama_cpp_command.COMMAND,
+        signs=Signs(
+            pages=(
+                Sign(METRICS, lines_of("llamacpp:")),
+                Sign("/props", object_with("build_info", "total_slots", "role")),
+            ),
+            owner="llamacpp",
+        ),
         log=LLAMA_CPP,
         is_one_process=True,
     ),
@@ -183,6 +206,7 @@ ENGINES: dict[str, Engine] = {
         open=ollama.OllamaReader,
         rank_of=no_rank,
         command=ollama_command.COMMAND,
+        signs=Signs(pages=(Sign("/api/ps", object_with("models")),)),
         log=OLLAMA,
         is_one_process=True,
     ),
@@ -200,6 +224,7 @@ ENGINES: dict[str, Engine] = {
         open=plain(tensorrt_llm.TensorRtLlmReader),
         rank_of=no_rank,
         command=tensorrt_llm_command.COMMAND,
+        signs=Signs(pages=(Sign(UNDRAINED, any_series),), owner="tensorrt_llm"),
         flags=tensorrt_llm_command.FLAGS,
         log=tensorrt_llm_log.FORMAT,
     ),
@@ -213,6 +238,7 @@ ENGINES: dict[str, Engine] = {
         open=plain(triton.TritonReader),
         rank_of=no_rank,
         command=triton_command.COMMAND,
+        signs=Signs(pages=(Sign(METRICS, lines_of("nv_trt_llm_", "nv_inference_")),)),
         log=tensorrt_llm_log.TRITON,
         flags=triton_command.FLAGS,
         holds_checkpoint=False,
@@ -228,6 +254,7 @@ ENGINES: dict[str, Engine] = {
         open=plain(tgi.TgiReader),
         rank_of=no_rank,
         command=tgi_command.COMMAND,
+        signs=Signs(pages=(Sign(METRICS, lines_of("tgi_")),)),
         log=tgi_log.FORMAT,
         flags=tgi_command.FLAGS,
     ),
@@ -241,6 +268,7 @@ ENGINES: dict[str, Engine] = {
         open=plain(lmdeploy.LmdeployReader),
         rank_of=no_rank,
         command=lmdeploy_command.COMMAND,
+        signs=Signs(pages=(Sign(METRICS, lines_of("lmdeploy:")),)),
         log=lmdeploy_log.FORMAT,
         flags=lmdeploy_command.FLAGS,
         is_one_process=True,
@@ -255,6 +283,7 @@ ENGINES: dict[str, Engine] = {
         open=lightllm.LightLlmReader,
         rank_of=no_rank,
         command=lightllm_command.COMMAND,
+        signs=Signs(pages=(Sign(METRICS, lines_of("lightllm_")),)),
         flags=lightllm_command.FLAGS,
     ),
     "nim": Engine(
@@ -272,6 +301,7 @@ ENGINES: dict[str, Engine] = {
         open=plain(nim.NimReader),
         rank_of=lambda title: vllm_rank_of(title) or sglang_rank_of(title),
         command=nim_command.COMMAND,
+        signs=Signs(pages=(Sign(nim.METRICS, any_series),)),
         flags=nim_command.FLAGS,
         holds_checkpoint=False,
     ),
@@ -285,7 +315,34 @@ ENGINES: dict[str, Engine] = {
         open=plain(dynamo_trtllm.DynamoTrtLlmReader),
         rank_of=no_rank,
         command=dynamo_trtllm_command.COMMAND,
+        signs=Signs(pages=(Sign(METRICS, lines_of("trtllm_", "dynamo_component_")),)),
         flags=dynamo_trtllm_command.FLAGS,
         log=tensorrt_llm_log.FORMAT,
     ),
 }
+
+_SIGNS = {name: engine.signs for name, engine in ENGINES.items()}
+
+
+def _search(endpoint: Endpoint, *, clock: Callable[[], float]) -> EngineReader:
+    return EngineSearch(endpoint, clock=clock, signs=_SIGNS)
+
+
+UNKNOWN = Engine(
+    name="",
+    title="not known yet",
+    versions="",
+    tells=frozenset(),
+    paths=frozenset({MODELS}).union(*(signs.paths for signs in _SIGNS.values())),
+    open=plain(_search),
+    rank_of=no_rank,
+    command=ReadCommand(marks=(), read=lambda words, read: None, package=""),
+    signs=Signs(pages=()),
+    holds_checkpoint=False,
+)
+"""That of a server of which nobody has said yet which it is: it is asked until that is known."""
+
+
+def engine_of(name: str | None) -> Engine:
+    """The engine of this name; None: not known."""
+    return UNKNOWN if name is None else ENGINES[name]

@@ -17,9 +17,11 @@ import pytest
 
 from collectors.simulated.state import NodeState, write_state
 from tests.agent.web import configs as web_config
+from tests.collectors.replay import FIXTURES, reply
 from tests.node import GIB, LOG, MIB, Node, recorded_node, state
 from tests.program import Program, finished, running
 from tests.promtool import promtool
+from tests.served import served
 
 GOLDEN = Path(__file__).parent / "golden" / "metrics.txt"
 UNSTABLE = (
@@ -283,6 +285,58 @@ def test_snapshot_collects_once_by_itself(node: Node) -> None:
 
     assert (done.returncode, done.stderr) == (0, "")
     assert '"component":"kv_used"' in done.stdout
+
+
+SGLANG = (FIXTURES / "sglang" / "0.5.9" / "metrics.txt").read_bytes()
+
+
+def test_snapshot_of_a_server_finds_its_engine(node: Node) -> None:
+    """And lists no other server, whatever else is found on this host."""
+    with served({"one": {"/metrics": reply(SGLANG)}}) as servers:
+        done = finished("snapshot", "--server-url", servers["one"].url, "--json", environment=node.environment)
+
+    document = json.loads(done.stdout)
+    port = servers["one"].url.rpartition(":")[2]
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [(one["name"], one["engine"], one["state"]) for one in document["servers"]] == [
+        (f"server:{port}", "sglang", "serving")
+    ]
+    assert os.getpid() in document["servers"][0]["pids"]
+
+
+@pytest.mark.parametrize(
+    ("engine", "why"), [((), "its engine is not known yet"), (("--engine", "vllm"), "answered 404")]
+)
+def test_snapshot_of_a_server_that_gives_no_answer_fails(node: Node, engine: tuple[str, ...], why: str) -> None:
+    """What is known is shown, and one sentence says what is missing."""
+    with served({"one": {}}) as servers:
+        url = servers["one"].url
+        done = finished("snapshot", "--server-url", url, *engine, "--json", environment=node.environment)
+
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"vramscope: --server-url: {url}")
+    assert (why in done.stderr, len(done.stderr.splitlines())) == (True, 1)
+    (server,) = json.loads(done.stdout)["servers"]
+    assert (server["engine"], server["state"]) == (engine[-1] if engine else None, "loading")
+    assert any("set engine: of this server" in note for note in server["notes"]) is not bool(engine)
+
+
+def test_an_engine_that_settings_leave_out_is_looked_for_until_it_is_known(node: Node, tmp_path: Path) -> None:
+    """A server that answers with nothing yet is loading; its name stays when its engine is known."""
+    config = tmp_path / "vramscope.yml"
+    with served({"one": {}}) as servers:
+        url = servers["one"].url
+        name = f"server:{url.rpartition(':')[2]}"
+        config.write_text(f"discovery: false\nservers: [{{url: '{url}'}}]\n")
+        with running(
+            "run", "--config", str(config), "--listen", "127.0.0.1:0", environment=node.environment
+        ) as program:
+            program.until(lambda: f'server_state{{server="{name}",state="loading"}} 1' in program.metrics())
+            servers["one"].answers["/metrics"] = reply(SGLANG)
+            program.until(lambda: f'server_state{{server="{name}",state="serving"}} 1' in program.metrics())
+            (server,) = program.snapshot()["servers"]
+
+    assert (server["name"], server["engine"]) == (name, "sglang")
 
 
 def test_snapshot_as_text_from_a_running_agent(program: Program, node: Node) -> None:

@@ -95,7 +95,7 @@ def _server(report: Postmortem, server: ServerFinding) -> str:
     ]
     heads = {name: name for name in ("in use", "start", "before", "after")} | {"at most": "at most until then"}
     parts.append(_table(heads, rows) if rows else "")
-    what = f"{server.engine} {server.version or ''}, {server.state} at the end"
+    what = f"{server.engine or ''} {server.version or ''}, {server.state} at the end"
     return _section(f"{escape(server.name)} <small>{escape(what)}</small>", "".join(parts))
 
 

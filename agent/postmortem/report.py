@@ -59,7 +59,7 @@ class ServerFinding(Struct, frozen=True, kw_only=True):
     """One server; ``load`` is that of the last tick before the incident."""
 
     name: str
-    engine: str
+    engine: str | None
     version: str | None
     model: str | None
     state: str

@@ -118,7 +118,7 @@ def _row(one: Moved) -> str:
 
 def _server(server: ServerFinding) -> Iterator[str]:
     yield ""
-    what = f"{server.engine} {server.version or ''}".strip()
+    what = f"{server.engine or ''} {server.version or ''}".strip()
     yield printable(f"{server.name}  {what}  {server.model or ''}  {server.state} at the end")
     if server.load.running is not None or server.load.waiting is not None:
         running, waiting = ("-" if n is None else n for n in (server.load.running, server.load.waiting))

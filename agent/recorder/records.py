@@ -89,8 +89,9 @@ class Processes(Struct, frozen=True, kw_only=True, tag="processes"):
 class Watched(Struct, frozen=True, kw_only=True):
     """What is known of one server beside its readings. ``answers`` and ``has_model``: that these are not forgotten.
 
-    ``is_known``: anything was seen of it yet, or it was asked. ``anew``: it is watched from now on, whatever was known
-    of one of that name. ``awaited``: who has yet to tell of the newest restart.
+    ``is_known``: anything was seen of it yet, or it was asked. ``is_unnamed``: it answers, but not as a known engine.
+    ``anew``: it is watched from now on, whatever was known of one of that name. ``awaited``: who has yet to tell of the
+    newest restart.
     """
 
     facts: ServerFacts
@@ -102,6 +103,7 @@ class Watched(Struct, frozen=True, kw_only=True):
     restarts: int = 0
     awaited: Witness | None = None
     is_known: bool = True
+    is_unnamed: bool = False
     anew: bool = False
 
 

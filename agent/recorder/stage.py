@@ -27,7 +27,7 @@ from agent.recorder.writer import Status
 from agent.snapshot import Reload
 from agent.watch import ServerWatch
 from collectors.readings import Fault
-from collectors.registry import ENGINES
+from collectors.registry import engine_of
 from collectors.run import Outcome
 
 MAX_SERVERS = 1024
@@ -150,7 +150,7 @@ class Stage:
         for watched in servers.changed:
             for arguments in filter(None, (watched.facts.given, watched.facts.command)):
                 check(arguments)
-            name, engine = watched.facts.name, ENGINES[watched.facts.engine]
+            name, engine = watched.facts.name, engine_of(watched.facts.engine)
             watch = known.get(name)
             if watch is None or watched.anew:
                 watch = ServerWatch(watched.facts, rank_of=engine.rank_of, is_one_process=engine.is_one_process)
@@ -169,4 +169,5 @@ def _be(watch: ServerWatch, watched: Watched) -> None:
     if watch.reading is not None and not watched.answers:
         watch.lost()
     watch.is_known = watched.is_known
+    watch.is_unnamed = watched.is_unnamed
     watch.take_home(watched.home)

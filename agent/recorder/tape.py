@@ -32,6 +32,7 @@ from agent.recorder.ring import SEGMENT_SECONDS
 from agent.recorder.writer import Writer
 from agent.snapshot import Snapshot
 from agent.watch import ServerWatch
+from collectors.engine_search import ENGINE_UNKNOWN
 
 AFTERMATH_SECONDS = 15.0
 """From what a recording is kept for until it is kept, so that it shows what came of it."""
@@ -87,7 +88,12 @@ class Tape:
             self._look(record.at)
         self._put(record)
         if isinstance(record, Server):
-            self._expect(record.name, answers=record.reading is not None, is_known=True)
+            self._expect(
+                record.name,
+                answers=record.reading is not None,
+                is_known=True,
+                is_unnamed=record.fault is not None and record.fault.reason == ENGINE_UNKNOWN,
+            )
         elif isinstance(record, Model):
             self._models[record.name] = record
             self._expect(record.name, has_model=record.files is not None)
@@ -229,6 +235,7 @@ def _watched(watch: ServerWatch) -> Watched:
         restarts=watch.starts.restarts,
         awaited=watch.starts.awaited,
         is_known=watch.is_known,
+        is_unnamed=watch.is_unnamed,
     )
 
 
@@ -241,6 +248,7 @@ def _differs(watch: ServerWatch, known: Watched) -> bool:
         or watch.processes_hidden != known.processes_hidden
         or watch.is_known != known.is_known
         or watch.starts.awaited != known.awaited
+        or watch.is_unnamed != known.is_unnamed
         or (watch.reading is not None) != known.answers
         or (watch.model is not None) != known.has_model
     )

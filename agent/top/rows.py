@@ -295,4 +295,4 @@ def _chains(pool: Pool | None) -> str:
 
 
 def _engine(server: Server) -> str:
-    return f"{server.engine} {server.version or ''}".strip()
+    return f"{server.engine or ''} {server.version or ''}".strip()

@@ -54,7 +54,7 @@ export function serverBody(server, view, kv = null) {
   return [
     h("dl", { class: "facts" },
       fact("model", server.model ?? UNKNOWN),
-      fact("engine", `${server.engine} ${server.version ?? ""}`),
+      fact("engine", `${server.engine ?? ""} ${server.version ?? ""}`),
       fact("url", server.url || UNKNOWN),
       gpus.length > 0 && fact("on", gpus.map(gpuName).join(", ")),
       server.restarts > 0 && fact("restarts", count(server.restarts))),

@@ -11,6 +11,7 @@ from agent.board import Board
 from agent.memory.arguments import Arguments
 from agent.snapshot import Device, Server
 from agent.watch import ServerFacts, ServerWatch
+from collectors.engine_search import ENGINE_UNKNOWN
 from collectors.readings import (
     DeviceReading,
     Fault,
@@ -79,8 +80,8 @@ class Bench:
         reading = msgspec.structs.replace(serving(self.clock.now), **fields)
         self.board.took_server(self.watches[number], self.outcome(reading))
 
-    def refuse(self, number: int = 0) -> None:
-        fault = Fault(reason="refused", message="nothing listens")
+    def refuse(self, number: int = 0, *, reason: str = "refused") -> None:
+        fault = Fault(reason=reason, message="nothing listens")
         self.board.took_server(
             self.watches[number], Outcome(value=None, fault=fault, duration_seconds=0.0, at=self.clock.now)
         )
@@ -699,3 +700,16 @@ def test_how_long_the_driver_took_is_told(bench: Bench) -> None:
         ("processes", "GPU-1"): None,
     }
     assert b'collector_duration_seconds{collector="processes",target="GPU-0"} 1.5\n' in bench.board.metrics
+
+
+def test_a_server_whose_engine_is_not_known_is_there() -> None:
+    """Loading while something answers, down when nothing does; its engine is null, and no budget is that of another."""
+    bench = Bench(facts(engine=None))
+    bench.refuse(reason=ENGINE_UNKNOWN)
+    (answering,) = bench.servers()
+    page = bench.board.metrics.decode()
+    bench.refuse()
+    (silent,) = bench.servers()
+
+    assert (answering.engine, answering.state, silent.state) == (None, "loading", "down")
+    assert 'vramscope_server_info{engine="",' in page

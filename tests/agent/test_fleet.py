@@ -10,22 +10,26 @@ from agent.watch import ServerWatch
 from collectors.errors import Unreadable
 from collectors.http_text import Endpoint
 from collectors.readings import FoundServer, ProcessTree, ServerProcess
-from collectors.registry import ENGINES
+from collectors.registry import engine_of
 
 
 class Host:
     """A fleet on a host whose clock and processes the test moves."""
 
-    def __init__(self, *servers: ServerSettings) -> None:
+    def __init__(self, *servers: ServerSettings, alone: bool = False) -> None:
         self.now = 1000.0
         self.opened: list[ServerSpec] = []
         self.fleet = Fleet(
-            servers, open_endpoint=self._open, local_hosts=frozenset({"localhost"}), clock=lambda: self.now
+            servers,
+            open_endpoint=self._open,
+            local_hosts=frozenset({"localhost"}),
+            clock=lambda: self.now,
+            alone=alone,
         )
 
     def _open(self, spec: ServerSpec) -> Endpoint:
         self.opened.append(spec)
-        return Endpoint(spec.url, paths=ENGINES[spec.engine].paths, deadline_seconds=1.0)
+        return Endpoint(spec.url, paths=engine_of(spec.engine).paths, deadline_seconds=1.0)
 
     def watch(self, name: str) -> ServerWatch:
         return next(watch for watch in self.fleet.watches if watch.facts.name == name)
@@ -239,3 +243,56 @@ def test_servers_that_can_not_be_read_change_nothing() -> None:
     assert (host.names, host.fleet.sources) == (["chat"], {"chat": source})
     assert host.fleet.local_ports == {"chat": 8000}
     assert host.watch("chat").tree is not None
+
+
+UNNAMED = ServerSettings(url="http://localhost:8000", arguments={"mem-fraction-static": 0.8})
+
+
+def test_an_engine_that_settings_leave_out_is_that_of_the_process_behind_the_port() -> None:
+    """Under the name that it had before; with what is known of the process; also when that has ended."""
+    host = Host(UNNAMED, ServerSettings(url="http://localhost:9000", engine="vllm"))
+    before = host.watch("server:8000").facts
+
+    host.fleet.found([found(engine="sglang", arguments={"tp-size": 2})])
+    host.fleet.found([])
+
+    facts = host.watch("server:8000").facts
+    assert (before.engine, facts.engine) == (None, "sglang")
+    assert [watch.facts.name for watch in host.fleet.watches] == ["server:8000", "vllm:9000"]
+    assert (facts.given.engine, facts.given.mem_fraction_static) == ("sglang", 0.8)
+    assert "its engine is not known yet; set engine: of this server" in before.notes[0]
+    assert facts.notes == ()
+
+
+def test_an_engine_that_settings_leave_out_is_what_the_server_says() -> None:
+    """It is read as that; flags that this engine does not have are not used, and that is said."""
+    host = Host(UNNAMED, ServerSettings(url="http://localhost:9000", engine="vllm"))
+
+    host.fleet.named(host.watch("server:8000"), "tgi")
+
+    facts = host.watch("server:8000").facts
+    assert facts.engine == "tgi"
+    assert [watch.facts.name for watch in host.fleet.watches] == ["server:8000", "vllm:9000"]
+    assert host.opened[-1].engine == "tgi"
+    (note,) = facts.notes
+    assert note.startswith("not used: unknown argument 'mem-fraction-static'")
+
+
+def test_an_engine_that_is_given_is_used_as_given() -> None:
+    """Whatever is found on its port."""
+    host = Host(ServerSettings(url="http://localhost:8000", engine="vllm"))
+
+    host.fleet.found([found(engine="sglang")])
+
+    assert host.watch("vllm:8000").facts.engine == "vllm"
+
+
+def test_a_fleet_alone_watches_only_what_settings_name() -> None:
+    """What is found completes that."""
+    host = Host(ServerSettings(url="http://localhost:8000"), alone=True)
+
+    host.fleet.found([found(), found(pid=8, port=8001)])
+
+    assert host.names == ["server:8000"]
+    assert host.watch("server:8000").facts.engine == "vllm"
+    assert host.watch("server:8000").tree is not None

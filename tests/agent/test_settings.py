@@ -68,8 +68,9 @@ def test_the_file_that_operators_were_promised_loads() -> None:
 @pytest.mark.parametrize(
     ("server", "label"),
     [
-        (ServerSettings(url="http://h:8000"), "vllm:8000"),
-        (ServerSettings(url="http://h"), "vllm:80"),
+        (ServerSettings(url="http://h:8000", engine="vllm"), "vllm:8000"),
+        (ServerSettings(url="http://h:8000"), "server:8000"),
+        (ServerSettings(url="http://h"), "server:80"),
         (ServerSettings(url="https://h", model="/models/llama-3.1-8b/"), "llama-3.1-8b:443"),
         (ServerSettings(url="http://h:1", model="/models/qwen/config.json"), "qwen:1"),
         (ServerSettings(url="http://h:1", model="/m/qwen/model.safetensors.index.json"), "qwen:1"),
@@ -203,6 +204,17 @@ def test_wrong_engine_argument_is_one_sentence() -> None:
 
     assert caught.value.message.startswith("s.yml: servers[0].arguments: ")
     assert "tensor-parallel-size" in caught.value.message
+
+
+def test_flags_of_an_engine_that_is_found_are_those_of_some_engine() -> None:
+    """Which it is is seen later; what no engine has is refused at once."""
+    text = "servers: [{url: http://x, arguments: {%s}}]"
+
+    (server,) = parse_settings((text % "mem-fraction-static: 0.8").encode(), where="s.yml").servers
+
+    assert server.engine is None
+    with pytest.raises(InputError, match="unknown argument 'mem-faction-static'"):
+        parse_settings((text % "mem-faction-static: 0.8").encode(), where="s.yml")
 
 
 def test_flags_of_every_engine_are_checked() -> None:

@@ -22,7 +22,7 @@ from collectors.nvml.passes import Passes
 from collectors.own_process import Usage
 from collectors.probe_files import ProbePass
 from collectors.readings import Container, Fault, Home, HostKills, NodeReading
-from collectors.registry import ENGINES
+from collectors.registry import ENGINES, engine_of
 from collectors.run import Outcome, run
 from collectors.simulated.driver import SimulatedDriver
 from collectors.simulated.probes import SimulatedProbes
@@ -159,7 +159,7 @@ class Node:
 
     def _endpoint(self, spec: ServerSpec) -> Endpoint:
         answer = httpx.MockTransport(partial(self._answer, self._named(spec.url)))
-        return Endpoint(spec.url, paths=ENGINES[spec.engine].paths, deadline_seconds=5, transport=answer)
+        return Endpoint(spec.url, paths=engine_of(spec.engine).paths, deadline_seconds=5, transport=answer)
 
     def _answer(self, name: str, request: httpx.Request) -> httpx.Response:
         page = self.pages[name]

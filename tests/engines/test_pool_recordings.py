@@ -39,7 +39,7 @@ def played(request: pytest.FixtureRequest) -> Played:
     player, findings, sums, engine = Player(path, replayed_board), Findings(), [], ""
     for published in player.ticks():
         findings.take(published.snapshot)
-        (engine,) = {server.engine for server in published.snapshot.servers}
+        (engine,) = {server.engine or "" for server in published.snapshot.servers}
         sums += [
             (sum(part.bytes for part in device.components), device.total_bytes or 0)
             for device in published.snapshot.devices

@@ -15,6 +15,7 @@ from agent.memory.upgrades import Record, Run, Share
 from agent.recorder.records import Paced
 from agent.snapshot import Snapshot
 from agent.watch import ServerWatch
+from collectors.engine_search import ENGINE_UNKNOWN
 from collectors.probe_files import ProbePass
 from collectors.readings import Container, Fault, Home, HostKills, ProbeReading
 from collectors.vllm.titles import rank_of
@@ -214,12 +215,14 @@ def _anew(flight: Flight, chance: random.Random) -> None:
     if len(flight.watches) == 2:
         flight.watches.pop()
     if len(flight.watches) == 1 and chance.random() < 0.5:
-        flight.watches.append(ServerWatch(facts("code", url="http://127.0.0.1:8001"), rank_of=rank_of))
+        engine = chance.choice((None, "vllm"))
+        flight.watches.append(ServerWatch(facts("code", url="http://127.0.0.1:8001", engine=engine), rank_of=rank_of))
 
 
 STEPS: tuple[Callable[[Flight, random.Random], None], ...] = (
     *(_node, _node, _node, _no_memory, _no_driver, _processes, _processes, _hidden, _home, _probes, _anew),
     lambda flight, chance: flight.refuse(0),
+    lambda flight, chance: flight.refuse(0, reason=ENGINE_UNKNOWN),
     lambda flight, chance: flight.model(0),
     lambda flight, chance: flight.log(0, cuda_oom=chance.randrange(3)),
     lambda flight, chance: flight.board.lost_log(flight.watches[0]),
