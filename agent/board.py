@@ -14,7 +14,7 @@ from agent.device_history import DeviceHistory
 from agent.device_record import DeviceExtremes, device_record
 from agent.exporter import Renderer
 from agent.hardware import Hardware
-from agent.health import Health
+from agent.health import Health, Of
 from agent.inside import Insiders
 from agent.memory.budget import Device as BudgetDevice
 from agent.memory.history import Peaks
@@ -149,9 +149,10 @@ class Board:
         self._used = {uuid: used for uuid, used in self._used.items() if uuid in self._targets}
         for device in devices:
             target = device.uuid or f"gpu {device.gpu}"
-            self._record("nvml", target, device.memory_fault, device.memory_duration_seconds)
+            self._record("nvml", target, device.memory_fault, device.memory_duration_seconds, of="device")
             if device.processes is not None or device.processes_fault is not None:
-                self._record("processes", target, device.processes_fault, device.processes_duration_seconds)
+                seconds = device.processes_duration_seconds
+                self._record("processes", target, device.processes_fault, seconds, of="device")
             if device.memory is not None and device.uuid is not None:
                 self._note_peak(device.uuid, device.memory)
 
@@ -396,8 +397,17 @@ class Board:
                 log.exception("a reading of %s %s can't be used; %s", name, target, REPORT)
             return None, fault
 
-    def _record(self, name: str, target: str, fault: Fault | None, duration_seconds: float | None = None) -> None:
-        self.health.record(name, target, fault, now=self._clock(), wall=self._wall(), duration_seconds=duration_seconds)
+    def _record(
+        self,
+        name: str,
+        target: str,
+        fault: Fault | None,
+        duration_seconds: float | None = None,
+        *,
+        of: Of | None = None,
+    ) -> None:
+        now, wall = self._clock(), self._wall()
+        self.health.record(name, target, fault, now=now, wall=wall, duration_seconds=duration_seconds, of=of)
 
     # What readers ask
 

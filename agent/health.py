@@ -2,33 +2,43 @@
 
 import logging
 from collections.abc import Collection, Mapping
+from typing import Literal
 
 from agent.snapshot import Collector
 from collectors.readings import Fault
 
 log = logging.getLogger("vramscope")
 
-REASONS: Mapping[str, tuple[str, ...]] = {
-    "nvml": ("timeout", "gpu_lost"),
-    "processes": ("permission",),
-    "endpoint": ("refused", "timeout"),
-    "model": ("malformed",),
-    "log": ("absent", "permission"),
-    "probe": ("stale", "silent"),
-    "state": ("full", "read_only"),
-    "recorder": ("full", "read_only", "dropped"),
+Of = Literal["node", "device", "server"]
+"""What a source is of."""
+
+REASONS: Mapping[tuple[str, Of], tuple[str, ...]] = {
+    ("nvml", "node"): ("timeout", "no_driver", "no_library", "version_mismatch"),
+    ("nvml", "device"): ("timeout", "gpu_lost", "gpu_not_found"),
+    ("processes", "node"): ("no_proc",),
+    ("processes", "device"): ("timeout", "hidden_processes"),
+    ("processes", "server"): ("permission",),
+    ("endpoint", "server"): ("refused", "timeout", "reset", "no_series", "http_404", "http_503"),
+    ("model", "server"): ("malformed", "missing"),
+    ("log", "server"): ("absent", "permission", "unreadable"),
+    ("probe", "server"): ("stale", "silent"),
+    ("state", "node"): ("full", "read_only"),
+    ("recorder", "node"): ("full", "read_only", "dropped"),
 }
-"""Failure reasons that are exported as 0 from the start, so that a first failure is seen as an increase."""
+"""Failure reasons that are exported as 0 from the start, so that a first failure is seen as an increase.
+
+Those of the field and not all that there are: of these a GPU would have a hundred series.
+"""
 
 
 class _Source:
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, of: Of) -> None:
         self.fault: Fault | None = None
         self.tried_at: float | None = None
         self.succeeded_at: float | None = None
         self.succeeded_wall: float | None = None
         self.duration_seconds: float | None = None
-        self.failures = dict.fromkeys(REASONS.get(name, ()), 0)
+        self.failures = dict.fromkeys(REASONS.get((name, of), ()), 0)
         self.said: set[str] = set()  # reasons logged since it last worked
 
 
@@ -47,11 +57,15 @@ class Health:
         now: float,
         wall: float,
         duration_seconds: float | None = None,
+        of: Of | None = None,
     ) -> None:
-        """Take one outcome: ``now`` is monotonic, ``wall`` seconds since the epoch, ``fault`` None is success."""
+        """Take one outcome: ``now`` is monotonic, ``wall`` seconds since the epoch, ``fault`` None is success.
+
+        Without ``of`` a source that has a target is of a server, another of the node.
+        """
         source = self._sources.get((name, target))
         if source is None:
-            source = self._sources[name, target] = _Source(name)
+            source = self._sources[name, target] = _Source(name, of or ("server" if target else "node"))
         self._log_change(name, target, source, fault)
         source.fault = fault
         source.tried_at = now

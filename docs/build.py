@@ -14,6 +14,7 @@ from pathlib import Path
 import click
 
 from agent.cli import cli
+from agent.health import REASONS
 from agent.memory.gpus import GPUS, Gpu
 from agent.memory.units import GIB
 from agent.metrics import CATALOGUE
@@ -44,6 +45,17 @@ def metrics_page() -> str:
     for metric in CATALOGUE:
         labels = ", ".join(f"`{label}`" for label in metric.labels)
         lines.append(f"| `{metric.name}` | {metric.type} | {labels} | {metric.help} |")
+    lines += [
+        "",
+        "Of these reasons `vramscope_collector_failures_total` has series from the first attempt of their source on,",
+        "at 0 where that did not fail. Any other reason has none before its first failure, which `increase` does not",
+        "see then; the sum over the reasons of a source grows with it, and `collector_success` is 0.",
+        "",
+        "| collector | of each | reasons |",
+        "|---|---|---|",
+    ]
+    for (collector, of), reasons in REASONS.items():
+        lines.append(f"| `{collector}` | {of} | {', '.join(f'`{reason}`' for reason in reasons)} |")
     return "\n".join(lines) + "\n"
 
 
