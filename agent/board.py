@@ -132,6 +132,7 @@ class Board:
         self._device_history = DeviceHistory()
         self._targets: set[str] = set()
         self._insiders = Insiders()
+        self._looked_at = float("-inf")  # when the newest look at the process table began
         self._reload: Reload | None = None
         self._renderer = Renderer(usage)
         self.published = self._publish()
@@ -201,6 +202,8 @@ class Board:
         """Take how it went to look for a server's processes, or at the whole process table (no name)."""
         self._note(Processes(at=self._clock(), name=server, fault=fault, seconds=seconds))
         self._record("processes", server, fault, seconds)
+        if not server and fault is None:
+            self._looked_at = self._clock() - seconds
 
     def took_model(self, watch: ServerWatch, outcome: Outcome[ModelFiles]) -> None:
         """Take a server's model files."""
@@ -356,7 +359,8 @@ class Board:
         lived = now * self._pace
         forecasts = {watch.facts.name: watch.forecasts(lived) for watch in known}
         if self._outlook.is_due(servers, devices, forecasts, lived):
-            self._outlook.look(views, servers, devices, forecasts, node.host_memory, lived)
+            looked_at = self._looked_at * self._pace
+            self._outlook.look(views, servers, devices, forecasts, node.host_memory, lived, looked_at=looked_at)
         return Snapshot(
             time=self._wall(),
             version=__version__,

@@ -1,6 +1,6 @@
 """What comes of one device: what grows on it, and its risk from that, its room, its guests and its hardware."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
@@ -34,15 +34,21 @@ class DeviceRisk:
         host: Sign | None,
         now: float,
         *,
+        guests: Mapping[str, int],
         headroom_rule: float,
     ) -> DeviceTold:
-        """``headroom_rule``: the ratio below which there is too little."""
+        """``lodgers`` live on it, or did until they went down; ``guests``: bytes that are surely of no server.
+
+        ``headroom_rule``: the ratio below which there is too little.
+        """
         read = all(view.reading is not None or server.state == "down" for view, server in lodgers)
         if read:
             runs = frozenset((server.name, server.state, server.started_at, server.pids[:1]) for _, server in lodgers)
             self._outlook.take(device, runs, now)
-        forecast = self._outlook.forecast(device, sum(_activations(view) for view, _ in lodgers))
-        signs = self._signs(device, lodgers, forecast, headroom_rule)
+        forecast = self._outlook.forecast(
+            device, sum(_activations(view) for view, server in lodgers if server.state != "down")
+        )
+        signs = self._signs(device, lodgers, guests, forecast, headroom_rule)
         if host is not None and device.memory_kind == "unified":
             signs = [*signs, host]
         blind = device.total_bytes is None
@@ -56,6 +62,7 @@ class DeviceRisk:
         self,
         device: Device,
         lodgers: Sequence[tuple[ServerView, Server]],
+        guests: Mapping[str, int],
         forecast: DeviceForecast | None,
         headroom_rule: float,
     ) -> list[Sign]:
@@ -75,8 +82,8 @@ class DeviceRisk:
                 )
             )
         if lodgers and all(server.pids or server.state == "down" for _, server in lodgers):
-            parts = {part.component: part.bytes for part in device.components if not part.server}
-            found += risk.guests(parts, hidden_is_known="reserved" in parts and "other_processes" in parts)
+            known = {part.component for part in device.components if not part.server}
+            found += risk.guests(guests, hidden_is_known={"reserved", "other_processes"} <= known)
         return [sign for sign in found if sign is not None]
 
 

@@ -3,12 +3,14 @@
 Numbers are those of the snapshot; what they are compared with is in ``agent.memory.risk``.
 """
 
+import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, structs
 
 from agent.device_risk import DeviceRisk, DeviceTold
+from agent.guests import Guests
 from agent.memory import risk
 from agent.memory.forecast import Forecast
 from agent.memory.risk import Risk, Sign
@@ -37,6 +39,7 @@ class Outlook:
         self._looked_at: float | None = None
         self._scene: list[object] = []
         self._devices: dict[str, DeviceRisk] = {}
+        self._guests: dict[str, Guests] = {}
         self._servers: dict[str, ServerRisk] = {}
         self._pressure: deque[tuple[float, float]] = deque(maxlen=4)
         self._of_devices: dict[str, DeviceTold] = {}
@@ -64,17 +67,20 @@ class Outlook:
         forecasts: Mapping[str, Forecasts],
         host: HostMemory | None,
         now: float,
+        *,
+        looked_at: float = math.inf,
     ) -> None:
-        """Look at everything once; times are monotonic."""
+        """Look at everything once; times are monotonic. ``looked_at``: when the newest look at all processes began."""
         self._looked_at = now
         self._scene = _scene(servers, devices, forecasts)
         self._see_pressure(host, now)
         known = {_key(device): device for device in devices}
         self._servers = {name: self._servers.get(name) or ServerRisk() for name in views}
+        guests = self._see_guests(known, servers, now, looked_at)
         self._of_servers = {
             name: _ServerTold(
                 pools={key: _pool_forecast(one) for key, one in forecasts[name].items()},
-                risk=self._servers[name].look(view, servers[name], known, forecasts[name], now),
+                risk=self._servers[name].look(view, servers[name], known, forecasts[name], now, guests=guests),
             )
             for name, view in views.items()
         }
@@ -82,12 +88,31 @@ class Outlook:
         self._of_devices = {
             uuid: self._devices[uuid].look(
                 device,
-                [(views[name], servers[name]) for name in views if uuid in servers[name].devices],
+                [(views[name], servers[name]) for name in self._lodgers(uuid, servers)],
                 self._host(host),
                 now,
+                guests=guests[uuid],
                 headroom_rule=self.headroom_ratio,
             )
             for uuid, device in known.items()
+        }
+
+    def _lodgers(self, uuid: str, servers: Mapping[str, Server]) -> list[str]:
+        """Who lives on a device, or did until it went down."""
+        return [name for name, one in servers.items() if uuid in (*one.devices, *self._servers[name].devices)]
+
+    def _see_guests(
+        self, devices: Mapping[str, Device], servers: Mapping[str, Server], now: float, looked_at: float
+    ) -> dict[str, Mapping[str, int]]:
+        self._guests = {uuid: self._guests.get(uuid) or Guests() for uuid in devices}
+        return {
+            uuid: self._guests[uuid].take(
+                device,
+                now=now,
+                looked_at=looked_at,
+                is_changing=any(servers[name].state in ("loading", "down") for name in self._lodgers(uuid, servers)),
+            )
+            for uuid, device in devices.items()
         }
 
     def _see_pressure(self, host: HostMemory | None, now: float) -> None:

@@ -3,7 +3,9 @@
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 
+from agent.guests import COMPONENTS
 from agent.memory import risk
+from agent.memory.budget import Budget
 from agent.memory.forecast import Forecast
 from agent.memory.risk import Risk, RiskWatch, Sign
 from agent.memory.transients import Transient
@@ -19,7 +21,10 @@ Forecasts = Mapping[Key, Forecast]
 
 
 class ServerRisk:
-    """One server between looks: what it was, when it was started anew, ran out of memory or was killed."""
+    """One server between looks: what it was, when it was started anew, ran out of memory or was killed.
+
+    ``devices`` are those it lives on, or did until it went down.
+    """
 
     def __init__(self) -> None:
         self._risk = RiskWatch()
@@ -29,26 +34,51 @@ class ServerRisk:
         self._killed_at: float | None = None
         self._counts: tuple[int | None, int | None, int | None] | None = None  # restarts, failures, kills
         self._served = False
-        self._devices: tuple[str, ...] = ()
+        self._budget: Budget | None = None
+        self.devices: tuple[str, ...] = ()
         self._first_sleep: dict[str, int] = {}
 
     def look(
-        self, view: ServerView, server: Server, devices: Mapping[str, Device], forecasts: Forecasts, now: float
+        self,
+        view: ServerView,
+        server: Server,
+        devices: Mapping[str, Device],
+        forecasts: Forecasts,
+        now: float,
+        *,
+        guests: Mapping[str, Mapping[str, int]],
     ) -> Risk | None:
-        """None of one that is down, unless it can't come back."""
+        """None of one that is down, unless it can't come back.
+
+        ``guests``: by device, what is surely of no server.
+        """
         self._count(server, now)
-        run = (server.restarts, "away" if server.state in ("sleeping", "down") else "here")
-        if run != self._run:
-            self._run = run
-            self._risk.clear()
-        self._served = server.state != "down" and (self._served or view.reading is not None)
-        self._devices = server.devices or self._devices
+        self._remember(view, server)
         blind = self._served and view.reading is None
         blind = blind or (server.age_seconds is not None and server.age_seconds > STALE_SECONDS)
-        signs = [sign for sign in self._signs(view, server, devices, forecasts, now) if sign is not None]
+        signs = [sign for sign in self._signs(view, server, devices, forecasts, now, guests) if sign is not None]
         if server.state == "down":
             return self._risk.look(now, signs) if signs else None
         return self._risk.look(now, signs, blind=blind)
+
+    def _remember(self, view: ServerView, server: Server) -> None:
+        """What it is now, and where it lives by what budget: a server that is down or starts has neither, or in part.
+
+        Its levels begin anew with every start, when it goes, and when it serves.
+        """
+        is_same = self._run is not None and self._run[0] == server.restarts
+        self._served = server.state != "down" and (view.reading is not None or (self._served and is_same))
+        run = (
+            server.restarts,
+            "away" if server.state in ("sleeping", "down") else "here" if self._served else "starts",
+        )
+        if run != self._run:
+            self._run = run
+            self._risk.clear()
+        if self._served or not set(server.devices) <= set(self.devices):
+            self.devices = server.devices or self.devices
+        if view.budget is not None and (server.devices or self._budget is None):
+            self._budget = view.budget
 
     def _count(self, server: Server, now: float) -> None:
         """When it was started anew, ran out of memory, or was killed for the host's want of it.
@@ -67,15 +97,22 @@ class ServerRisk:
             self._killed_at = now
 
     def _signs(
-        self, view: ServerView, server: Server, devices: Mapping[str, Device], forecasts: Forecasts, now: float
+        self,
+        view: ServerView,
+        server: Server,
+        devices: Mapping[str, Device],
+        forecasts: Forecasts,
+        now: float,
+        guests: Mapping[str, Mapping[str, int]],
     ) -> Iterator[Sign | None]:
-        here = [devices[uuid] for uuid in self._devices if uuid in devices]
+        here = [devices[uuid] for uuid in self.devices if uuid in devices]
         recent = [sum(at >= now - risk.LOOP_SECONDS for at in times) for times in (self._restarts, self._failed)]
         yield risk.restarting(*recent)
         if self._killed_at is not None and now - self._killed_at < KILLED_SECONDS:
             yield Sign(level="at_risk", reason="host_memory", numbers={"host_oom_kills": server.host_oom_kills or 0})
         if server.state in ("loading", "down") and not self._served:
-            yield _cannot_start(view, here)
+            rooms = [_room(view, device, guests.get(device.uuid, {})) for device in here]
+            yield _cannot_start(self._budget, rooms)
         if server.state == "sleeping":
             yield from (self._residue(server.name, device) for device in here)
         if server.state != "serving":
@@ -118,20 +155,25 @@ def _of_pool(forecast: Forecast) -> Sign | None:
     return Sign(level=forecast.level, reason="pool_exhaustion", numbers=known, held=True, held_seconds=late)
 
 
-def _cannot_start(view: ServerView, here: Sequence[Device]) -> Sign | None:
-    """On the fullest device that it is to be on: weights and one request against what is free or its own already."""
-    if view.budget is None or not view.budget.ranks:
-        return None
+def _cannot_start(budget: Budget | None, rooms: Sequence[int | None]) -> Sign | None:
+    """On the fullest device that it is to be on: weights and one request against the room for it."""
     needs = [
         rank.weights_bytes + (rank.kv.request_bytes or 0)
-        for rank in view.budget.ranks
+        for rank in (budget.ranks if budget else ())
         if rank.weights_bytes is not None
     ]
-    own = ("other_processes", "hidden") if view.tree is None else ()  # what there is may be its own, not known yet
-    rooms = [
-        device.free_bytes
-        + sum(part.bytes for part in device.components if part.server == view.name or part.component in own)
-        for device in here
-        if device.free_bytes is not None
-    ]
-    return risk.cannot_start(needed_bytes=min(needs, default=None), room_bytes=min(rooms, default=None))
+    known = [room for room in rooms if room is not None]
+    return risk.cannot_start(needed_bytes=min(needs, default=None), room_bytes=min(known, default=None))
+
+
+def _room(view: ServerView, device: Device, guests: Mapping[str, int]) -> int | None:
+    """What is free, its own already, or may be its own; all of nobody's may where its processes can't be seen."""
+    if device.free_bytes is None:
+        return None
+    hidden = view.tree is None and view.processes_hidden
+    others = sum(
+        part.bytes if hidden else max(0, part.bytes - guests.get(part.component, 0))
+        for part in device.components
+        if part.component in COMPONENTS
+    )
+    return device.free_bytes + others + sum(part.bytes for part in device.components if part.server == view.name)

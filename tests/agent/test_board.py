@@ -534,6 +534,34 @@ def test_new_processes_end_what_the_old_ones_said(bench: Bench) -> None:
     assert (back.restarts, back.pools[0].growth_tokens_per_second) == (1, None)
 
 
+def test_a_guest_on_the_gpu_of_a_server_that_is_down(bench: Bench) -> None:
+    """It can't come back, and its GPU says why: where it lived and what it needs is remembered, and not exported."""
+
+    def passes(*, guest: int, own: int) -> None:
+        used: dict[int, int | None] = {9: guest, **({7: own} if own else {})}
+        for _ in range(30):
+            bench.node(gpu(bench.clock, used=used, free=80 * GIB - GIB // 2 - guest - own))
+            bench.board.looked_for("", None, 0.01)
+            bench.board.tick()
+            bench.clock.now += 1
+
+    bench.model()
+    bench.tree(7)
+    bench.server()
+    passes(guest=0, own=40 * GIB)
+    bench.tree()
+    passes(guest=70 * GIB, own=0)
+    down = bench.board.tick().snapshot
+
+    assert down.servers[0].risk is not None
+    assert (down.servers[0].state, down.servers[0].devices, down.servers[0].budget_fits) == ("down", (), None)
+    assert (down.servers[0].risk.level, down.servers[0].risk.reason) == ("at_risk", "budget_mismatch")
+    assert down.servers[0].risk.numbers["needed_bytes"] > WEIGHTS
+    assert down.devices[0].budget == ()
+    assert down.devices[0].risk is not None
+    assert down.devices[0].risk.reason == "foreign_process"
+
+
 def test_what_the_endpoint_told_is_kept_when_the_processes_follow(bench: Bench) -> None:
     """The restart was noticed by its answer; the new processes come a pass later."""
     bench.tree(7)

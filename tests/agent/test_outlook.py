@@ -5,12 +5,16 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
+from agent.memory.arguments import Arguments
+from agent.memory.budget import Budget, compute
+from agent.memory.budget import Device as Place
 from agent.memory.forecast import Forecast
 from agent.outlook import LOOK_SECONDS, Outlook
 from agent.pool_signals import Key
 from agent.seating import ServerView
 from agent.snapshot import Component, Counters, Device, Fragmentation, GpuHealth, Log, Requests, Server
-from collectors.readings import HostMemory, ServerReading
+from collectors.readings import HostMemory, ModelFiles, ProcessTree, ServerProcess, ServerReading
+from tests.agent.test_board import LLAMA, WEIGHTS
 
 MIB, GIB = 2**20, 2**30
 UUID = "GPU-1"
@@ -71,8 +75,12 @@ class Looks:
         host: HostMemory | None = None,
         seconds: float = LOOK_SECONDS,
         read: bool = True,
+        budget: Budget | None = None,
+        tree: ProcessTree | None = None,
+        hidden: bool = False,
+        looked: float = 0.0,
     ) -> tuple[Device, list[Server]]:
-        """One look; the records with what it found."""
+        """One look; the records with what it found. ``looked``: so long before it all processes were looked at."""
         self.now += seconds
         views = {
             one.name: ServerView(
@@ -81,12 +89,16 @@ class Looks:
                 url="",
                 state=one.state,
                 reading=ServerReading(at=self.now, engine="vllm", state=one.state) if read else None,
+                budget=budget,
+                tree=tree,
+                processes_hidden=hidden,
             )
             for one in servers
         }
         key: Key = ("0", "full")
         forecasts = {one.name: {key: forecast} if forecast else {} for one in servers}
-        self.outlook.look(views, {one.name: one for one in servers}, [on], forecasts, host, self.now)
+        records = {one.name: one for one in servers}
+        self.outlook.look(views, records, [on], forecasts, host, self.now, looked_at=self.now - looked)
         return self.outlook.device(on), [self.outlook.server(one) for one in servers]
 
     def level(self, on: Device, *servers: Server, **more: object) -> tuple[str, str | None]:
@@ -253,6 +265,89 @@ def test_a_dead_server_has_no_level() -> None:
     _, (told,) = looks.look(FULL, serving(state="down", devices=()), read=False)
 
     assert told.risk is None
+
+
+PROCESSES = ProcessTree(at=0.0, processes=(ServerProcess(pid=7, started_at=1.0, title="vllm"),))
+PLAN = compute(
+    ModelFiles(path="/m", config=LLAMA, tensor_bytes=WEIGHTS, tensor_source="index"),
+    Arguments(engine="vllm", max_model_len=16384),  # 15 GiB of weights, and 2 GiB for one request
+    Place(name="H100", total_bytes=80 * GIB, cuda_bytes=79 * GIB),
+)
+
+
+def after_a_crash(*parts: Component) -> tuple[Looks, Device]:
+    """It served beside nobody, and this is left 20 s after it went down."""
+    looks, left = Looks(), device(part("reserved", 0), *parts)
+    looks.look(FULL, serving(pids=(7,)), budget=PLAN, tree=PROCESSES)
+    looks.look(FULL, serving(pids=(7,)), budget=PLAN, tree=PROCESSES)
+    for _ in range(4):
+        looks.look(left, serving(state="down", devices=()), read=False)
+    return looks, left
+
+
+def test_a_guest_that_keeps_a_server_from_coming_back() -> None:
+    """While it is down, and with each start that fails, the server is at risk and the GPU has a guest."""
+    looks, left = after_a_crash(part("other_processes", 70 * GIB))
+    told = []
+    for at in range(8):
+        if at % 4 < 2:
+            found, (server,) = looks.look(left, serving(state="down", devices=(), restarts=at // 4), read=False)
+        else:
+            held = device(part("reserved", 0), part("other_processes", 70 * GIB), part("runtime", 3 * GIB, "chat"))
+            starts = serving(state="loading", restarts=1 + at // 4, pids=(7,))
+            found, (server,) = looks.look(held, starts, read=False, tree=PROCESSES)
+        told.append((server.risk and (server.risk.level, server.risk.reason), found.risk and found.risk.reason))
+    _, (server,) = looks.look(FULL, serving(restarts=2, pids=(7,)), budget=PLAN, tree=PROCESSES)
+
+    assert set(told) == {(("at_risk", "budget_mismatch"), "foreign_process")}
+    assert server.risk is not None
+    assert server.risk.level == "ok"
+
+
+def test_a_server_that_is_down_and_finds_room() -> None:
+    """A guest beside which it fits is one of the GPU, and none of its risk."""
+    looks, left = after_a_crash(part("other_processes", 40 * GIB))
+    found, (server,) = looks.look(left, serving(state="down", devices=()), read=False)
+
+    assert server.risk is None
+    assert found.risk is not None
+    assert found.risk.reason == "foreign_process"
+
+
+def test_what_a_crash_leaves_for_a_moment_is_no_guest() -> None:
+    """The driver shows processes of a dead server for some seconds; it is told once they stay."""
+    looks, left = Looks(), device(part("reserved", 0), part("other_processes", 70 * GIB))
+    looks.look(FULL, serving(pids=(7,)), budget=PLAN, tree=PROCESSES)
+    told = []
+    for _ in range(5):
+        found, (server,) = looks.look(left, serving(state="down", devices=()), read=False)
+        told.append((server.risk is not None, found.risk is not None and found.risk.level != "ok"))
+
+    assert told == [(False, False)] * 3 + [(True, True)] * 2
+
+
+def test_processes_that_were_not_looked_at_yet_are_nobodys_guests() -> None:
+    """The driver shows a new process of a server that starts before a look at all processes shows whose it is."""
+    looks, starts = Looks(), serving(state="loading", pids=(7,))
+    looks.look(device(part("reserved", 0), part("other_processes", 0)), starts, read=False, tree=PROCESSES)
+    guest = device(part("reserved", 0), part("other_processes", GIB))
+    levels = []
+    for late in (6.0, 11.0, 16.0, 21.0, 26.0, 1.0):
+        found, _ = looks.look(guest, starts, read=False, tree=PROCESSES, looked=late)
+        levels.append(found.risk and found.risk.level)
+
+    assert levels == ["ok"] * 5 + ["watch"]
+
+
+def test_whose_processes_can_not_be_seen_may_be_its_own() -> None:
+    """A server that loads in another pid namespace: what nobody is known to hold is not in its way."""
+    looks, on = Looks(), device(part("hidden", 70 * GIB), part("runtime", GIB, "chat"))
+    for _ in range(6):
+        looks.look(on, serving(state="loading"), budget=PLAN, hidden=True)
+    _, (server,) = looks.look(on, serving(state="loading"), budget=PLAN, hidden=True)
+
+    assert server.risk is not None
+    assert server.risk.level == "ok"
 
 
 def test_fragmentation_and_budget() -> None:

@@ -234,6 +234,7 @@ STEPS: tuple[Callable[[Flight, random.Random], None], ...] = (
     ),
     lambda flight, chance: flight.watches[0].forget_model(),
     lambda flight, chance: flight.watches[0].lost(),
+    lambda flight, chance: flight.board.looked_for("", None, 0.1),
     lambda flight, chance: setattr(flight.clock, "now", flight.clock.now + chance.choice((0.1, 5.0, 30.0))),
     _answer,
     _answer,
