@@ -13,13 +13,13 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
+from collectors.bounds import MOST_COUNT, note_of
 from collectors.errors import Unreadable
 
 MAX_SAMPLES = 4096
 MAX_LINE_LENGTH = 65536
 MAX_LENGTH = 1 << 20  # of the wanted lines together
 MEMORABLE = 4096  # letters of labels that are kept for the next page
-MOST_COUNT = float(1 << 53)
 MOST_SECONDS = 253_402_300_799.0  # 9999-12-31T23:59:59Z
 
 # Possessive quantifiers throughout: nothing is tried twice.
@@ -97,19 +97,17 @@ class Wanted:
 
 
 def possible(samples: Iterable[Sample]) -> tuple[list[Sample], tuple[str, ...]]:
-    """The samples with a finite value that can be, and a note that names those that are beyond.
+    """The samples with a value that can be, and a note that names those that are beyond.
 
-    Nothing is counted past 2^53, from where on a float misses single ones (a million a second take 285 years); no time
-    is past the year 9999, the last that dates have.
+    What is negative, infinite or not a number is not known. Nothing is counted past 2^53, from where on a float misses
+    single ones (a million a second take 285 years); no time is past the year 9999, the last that dates have.
     """
     samples = list(samples)
-    if all(abs(sample.value) <= MOST_SECONDS for sample in samples):  # the lower of the bounds: nearly every page
+    if all(0 <= sample.value <= MOST_SECONDS for sample in samples):  # the lower of the bounds: nearly every page
         return samples, ()
-    finite = [sample for sample in samples if math.isfinite(sample.value)]
-    kept = [sample for sample in finite if abs(sample.value) <= _most(sample.name)]
-    beyond = sorted({sample.name for sample in finite if abs(sample.value) > _most(sample.name)})
-    names = f"{', '.join(beyond[:4])}{' and others' if len(beyond) > 4 else ''}"
-    return kept, (f"values beyond what can be, which are not shown: {names}",) if beyond else ()
+    kept = [sample for sample in samples if 0 <= sample.value <= _most(sample.name)]
+    beyond = {sample.name for sample in samples if _most(sample.name) < abs(sample.value) < math.inf}
+    return kept, (note_of(beyond),) if beyond else ()
 
 
 def _most(name: str) -> float:

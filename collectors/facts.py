@@ -4,8 +4,6 @@ import asyncio
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-import msgspec
-
 from collectors.errors import CollectorError, Refused, Unreachable, Unreadable
 from collectors.http_text import Endpoint
 
@@ -17,7 +15,7 @@ T = TypeVar("T")
 
 
 class Seldom(Generic[T]):
-    """One such fact of a server: what ``decode`` makes of the answer at ``path``, raising msgspec's DecodeError.
+    """One such fact of a server: what ``decode`` makes of the answer at ``path``, whatever that raises.
 
     It is asked for every so many seconds, sooner after a failure; a key that is missing is no reason to ask sooner.
     """
@@ -60,11 +58,12 @@ class Seldom(Generic[T]):
         try:
             async with asyncio.timeout(self._deadline_seconds):
                 answer = await self._endpoint.get(self._path, key=True)
-            return self._decode(answer.text)
         except CollectorError as exc:
             return exc
         except TimeoutError:
             message = f"{url} did not answer within {self._deadline_seconds:g} s; it is asked again later"
             return Unreachable("timeout", message)
-        except (msgspec.DecodeError, RecursionError):
+        try:
+            return self._decode(answer.text)
+        except Exception:  # whatever a server writes there, the rest of its reading stands
             return Unreadable("malformed", f"{url} is not the JSON that is expected there; check that the URL is right")

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from collectors.bounds import bounded
 from collectors.discovery.command import ReadCommand, Value
 from collectors.discovery.flags import FlagTable
 from collectors.dynamo_trtllm import command as dynamo_trtllm_command
@@ -62,7 +63,7 @@ class EngineReader(Protocol):
 
 
 class Opener(Protocol):
-    """Makes the reader of a server; ``flags`` are those it was started with, None where nobody knows them."""
+    """Makes the reader of an engine's server, as ``Engine.open`` asks for it."""
 
     def __call__(
         self, endpoint: Endpoint, *, clock: Callable[[], float], flags: Mapping[str, Value] | None = None
@@ -84,6 +85,17 @@ def plain(make: _Plain) -> Opener:
     return make_without
 
 
+class Bounded:
+    """A reader whose readings hold nothing that can't be."""
+
+    def __init__(self, reader: EngineReader) -> None:
+        self._reader = reader
+
+    async def read(self) -> ServerReading:
+        """The server now, as the engine's reader has it. Raises: CollectorError."""
+        return bounded(await self._reader.read())
+
+
 class Engine(Struct, frozen=True, kw_only=True):
     """How one engine is read.
 
@@ -100,7 +112,7 @@ class Engine(Struct, frozen=True, kw_only=True):
     tells: frozenset[Told]
     limits: str = ""
     paths: frozenset[str]
-    open: Opener
+    make: Opener
     rank_of: Callable[[str], RankTitle | None]
     command: ReadCommand
     signs: Signs
@@ -109,6 +121,12 @@ class Engine(Struct, frozen=True, kw_only=True):
     is_one_process: bool = False
     holds_checkpoint: bool = True
     holds_engine: bool = False
+
+    def open(
+        self, endpoint: Endpoint, *, clock: Callable[[], float], flags: Mapping[str, Value] | None = None
+    ) -> EngineReader:
+        """The reader of a server; ``flags`` are those it was started with, None where nobody knows them."""
+        return Bounded(self.make(endpoint, clock=clock, flags=flags))
 
 
 def no_rank(title: str) -> RankTitle | None:
@@ -138,7 +156,7 @@ ENGINES: dict[str, Engine] = {
             "Cached blocks count as available. Also by Ray Serve (`ray_vllm:`, `ray_vllm_`) and in a Dynamo worker."
         ),
         paths=vllm.PATHS,
-        open=vllm.VllmReader,
+        make=vllm.VllmReader,
         rank_of=vllm_rank_of,
         command=vllm_command.COMMAND,
         signs=Signs(pages=(Sign(METRICS, lines_of("vllm:", "ray_vllm:", "ray_vllm_")),), owner="vllm"),
@@ -168,7 +186,7 @@ ENGINES: dict[str, Engine] = {
             "Also in a Dynamo worker."
         ),
         paths=sglang.PATHS,
-        open=plain(sglang.SglangReader),
+        make=plain(sglang.SglangReader),
         rank_of=sglang_rank_of,
         command=sglang_command.COMMAND,
         signs=Signs(
@@ -183,7 +201,7 @@ ENGINES: dict[str, Engine] = {
         tells=frozenset({"capacity", "used", "cached", "requests", "tokens", "prefix hits"}),
         limits=("Needs `--metrics` for counters. Requests are refused when its cache is full, which is counted."),
         paths=llama_cpp.PATHS,
-        open=llama_cpp.LlamaCppReader,
+        make=llama_cpp.LlamaCppReader,
         rank_of=no_rank,
         command=llama_cpp_command.COMMAND,
         signs=Signs(
@@ -203,7 +221,7 @@ ENGINES: dict[str, Engine] = {
         tells=frozenset({"capacity"}),
         limits="Tells which models are loaded, and nothing of requests.",
         paths=ollama.PATHS,
-        open=ollama.OllamaReader,
+        make=ollama.OllamaReader,
         rank_of=no_rank,
         command=ollama_command.COMMAND,
         signs=Signs(pages=(Sign("/api/ps", object_with("models")),)),
@@ -221,7 +239,7 @@ ENGINES: dict[str, Engine] = {
             "times to the first token."
         ),
         paths=tensorrt_llm.PATHS,
-        open=plain(tensorrt_llm.TensorRtLlmReader),
+        make=plain(tensorrt_llm.TensorRtLlmReader),
         rank_of=no_rank,
         command=tensorrt_llm_command.COMMAND,
         signs=Signs(pages=(Sign(UNDRAINED, any_series),), owner="tensorrt_llm"),
@@ -235,7 +253,7 @@ ENGINES: dict[str, Engine] = {
         tells=frozenset({"capacity", "used", "requests", "first token"}),
         limits="By the URL of its metrics port.",
         paths=triton.PATHS,
-        open=plain(triton.TritonReader),
+        make=plain(triton.TritonReader),
         rank_of=no_rank,
         command=triton_command.COMMAND,
         signs=Signs(pages=(Sign(METRICS, lines_of("nv_trt_llm_", "nv_inference_")),)),
@@ -251,7 +269,7 @@ ENGINES: dict[str, Engine] = {
         tells=frozenset({"capacity", "reserved", "requests", "tokens"}),
         limits="Requests reserve the longest they may become; what is used is not told.",
         paths=tgi.PATHS,
-        open=plain(tgi.TgiReader),
+        make=plain(tgi.TgiReader),
         rank_of=no_rank,
         command=tgi_command.COMMAND,
         signs=Signs(pages=(Sign(METRICS, lines_of("tgi_")),)),
@@ -265,7 +283,7 @@ ENGINES: dict[str, Engine] = {
         tells=frozenset({"used", "requests", "tokens", "prefix hits", "first token"}),
         limits="A ratio, renewed every 10 s. Prefix hits since 0.14.",
         paths=lmdeploy.PATHS,
-        open=plain(lmdeploy.LmdeployReader),
+        make=plain(lmdeploy.LmdeployReader),
         rank_of=no_rank,
         command=lmdeploy_command.COMMAND,
         signs=Signs(pages=(Sign(METRICS, lines_of("lmdeploy:")),)),
@@ -280,7 +298,7 @@ ENGINES: dict[str, Engine] = {
         tells=frozenset({"capacity", "used", "requests", "tokens", "prefix hits", "first token"}),
         limits="A ratio unless it is started with `--max_total_token_num`. Cached tokens count as available.",
         paths=lightllm.PATHS,
-        open=lightllm.LightLlmReader,
+        make=lightllm.LightLlmReader,
         rank_of=no_rank,
         command=lightllm_command.COMMAND,
         signs=Signs(pages=(Sign(METRICS, lines_of("lightllm_")),)),
@@ -298,7 +316,7 @@ ENGINES: dict[str, Engine] = {
             "requests, tokens and the first token. From 2.0 on the engine inside is found, so no settings are needed."
         ),
         paths=nim.PATHS,
-        open=plain(nim.NimReader),
+        make=plain(nim.NimReader),
         rank_of=lambda title: vllm_rank_of(title) or sglang_rank_of(title),
         command=nim_command.COMMAND,
         signs=Signs(pages=(Sign(nim.METRICS, any_series),)),
@@ -312,7 +330,7 @@ ENGINES: dict[str, Engine] = {
         tells=frozenset({"capacity", "used", "requests", "tokens", "prefix hits", "first token", "KV elsewhere"}),
         limits="Needs `DYN_SYSTEM_PORT`. As TensorRT-LLM.",
         paths=dynamo_trtllm.PATHS,
-        open=plain(dynamo_trtllm.DynamoTrtLlmReader),
+        make=plain(dynamo_trtllm.DynamoTrtLlmReader),
         rank_of=no_rank,
         command=dynamo_trtllm_command.COMMAND,
         signs=Signs(pages=(Sign(METRICS, lines_of("trtllm_", "dynamo_component_")),)),

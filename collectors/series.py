@@ -8,7 +8,6 @@ from collectors.errors import Unreadable
 from collectors.exposition import Labels, Sample, Wanted, possible
 
 MAX_REPLICAS = 512
-MOST_TOKENS = 1 << 50
 _MAX_NAME = 128
 
 Name = str | tuple[str, str, str]  # of a series, or of those samples of it whose label has this value
@@ -18,25 +17,26 @@ Names = Mapping[str, Sequence[Name]]  # by fact; the newest name first: the firs
 class Facts(Struct, frozen=True, kw_only=True):
     """``values`` by replica and fact; one sample of several (processes, dead ones included) counts as their maximum.
 
-    ``samples``: all that were read, ``notes``: which of them can't be.
+    ``samples``: all that can be, ``notes``: which of them can't. ``is_told``: whether there were any at all.
     """
 
     values: Mapping[str, Mapping[str, float]]
     samples: tuple[Sample, ...]
     notes: tuple[str, ...] = ()
+    is_told: bool = True
 
     @property
     def replicas(self) -> tuple[str, ...]:
         return tuple(sorted(self.values, key=lambda name: (len(name), name)))
 
     def count(self, replica: str, fact: str) -> int | None:
-        """A number of tokens, blocks or requests; None where it is not told or can't be one."""
+        """A number of tokens, blocks or requests; None where it is not told."""
         value = self.values.get(replica, {}).get(fact)
-        return None if value is None or not 0 <= value < MOST_TOKENS else round(value)
+        return None if value is None else round(value)
 
     def ratio(self, replica: str, fact: str) -> float | None:
         value = self.values.get(replica, {}).get(fact)
-        return value if value is not None and 0 <= value <= 1 else None
+        return value if value is not None and value <= 1 else None
 
     def label(self, name: str) -> str | None:
         """The first value of a label that any sample has."""
@@ -58,7 +58,8 @@ class Series:
         Raises:
             Unreadable: cut off, a needed line that is malformed, or far more of them, or replicas, than there can be.
         """
-        samples, notes = possible(self._wanted.samples(text, source=source))
+        told = self._wanted.samples(text, source=source)
+        samples, notes = possible(told)
         by_name: dict[Name, dict[str, float]] = {}
         for sample in samples:
             of = replica(sample.labels)[:_MAX_NAME]
@@ -76,4 +77,4 @@ class Series:
                 found.setdefault(of, {})[fact] = value
         if len(found) > MAX_REPLICAS:
             raise Unreadable("too_large", f"{source} names {len(found)} replicas; expected at most {MAX_REPLICAS}")
-        return Facts(values=found, samples=tuple(samples), notes=notes)
+        return Facts(values=found, samples=tuple(samples), notes=notes, is_told=bool(told))

@@ -53,7 +53,7 @@ class DynamoTrtLlmReader:
         except CollectorError:
             self._renewal.lost()
             raise
-        if not facts.samples:
+        if not facts.is_told:
             advice = "set engine: vllm or sglang for a worker around one of these"
             raise Unreadable("no_series", f"{url} has no trtllm_ series; {advice}")
         at = self._clock()

@@ -60,7 +60,7 @@ class LightLlmReader:
         url = f"{self._endpoint.url}{METRICS}"
         facts = SERIES.read((await self._endpoint.get(METRICS, key=True)).text, source=url)
         loads = await self._loads()
-        if not facts.samples and isinstance(loads, CollectorError):
+        if not facts.is_told and isinstance(loads, CollectorError):
             raise Unreadable("no_series", f"{url} has no lightllm_ series; check that the URL is that of a LightLLM")
         notes = (*facts.notes, *((str(loads),) if isinstance(loads, CollectorError) else ()))
         shares = () if isinstance(loads, CollectorError) else loads

@@ -3,14 +3,14 @@
 ``/slots`` can hold the text of prompts: it is never decoded. Source: ggml-org/llama.cpp ``tools/server``.
 """
 
-import math
 from typing import Literal, TypeVar
 
 import msgspec
 from msgspec import Struct
 
+from collectors.bounds import MOST_TOKENS
 from collectors.errors import Unreadable
-from collectors.exposition import Wanted
+from collectors.exposition import Wanted, possible
 
 MAX_SLOTS = 4096
 _PREFIX = "llamacpp:"
@@ -77,7 +77,8 @@ def parse_props(text: str, *, source: str) -> Props:
 def parse_slots(text: str, *, source: str) -> tuple[Slot, ...]:
     """Raises: Unreadable: not what llama.cpp answers there, or more slots than there can be."""
     slots = _decoded(text, tuple[Slot, ...], source)
-    if len(slots) > MAX_SLOTS or any((slot.n_ctx or 0) < 0 or (slot.n_prompt_tokens or 0) < 0 for slot in slots):
+    sizes = (size or 0 for slot in slots for size in (slot.n_ctx, slot.n_prompt_tokens))
+    if len(slots) > MAX_SLOTS or not all(0 <= size <= MOST_TOKENS for size in sizes):
         raise Unreadable("malformed", f"{source} has slots as no llama.cpp has them; check that the URL is its own")
     return slots
 
@@ -88,10 +89,8 @@ def parse_counters(text: str, *, source: str) -> dict[Field, int]:
     Raises:
         Unreadable: cut off, or a needed line that is malformed.
     """
-    samples = _WANTED.samples(text, source=source)
-    return {
-        _FIELDS[one.name]: round(one.value) for one in samples if math.isfinite(one.value) and 0 <= one.value < 1 << 60
-    }
+    samples, _ = possible(_WANTED.samples(text, source=source))
+    return {_FIELDS[one.name]: round(one.value) for one in samples}
 
 
 def _decoded(text: str, kind: type[T], source: str) -> T:

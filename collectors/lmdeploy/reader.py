@@ -55,7 +55,7 @@ class LmdeployReader:
                 raise Unreadable("metrics_off", f"{url} answered 404; {advice}") from exc
             raise
         facts = SERIES.read(answer.text, source=url, replica=_engine)
-        if not facts.samples:
+        if not facts.is_told:
             raise Unreadable("no_series", f"{url} has no lmdeploy: series; check that the URL is that of an LMDeploy")
         return _reading(self._clock(), facts)
 

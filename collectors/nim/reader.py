@@ -82,7 +82,7 @@ class NimReader:
 
     def _plain(self, text: str, url: str) -> ServerReading:
         facts = SERIES.read(text, source=url)
-        if not facts.samples:
+        if not facts.is_told:
             raise Unreadable(
                 "no_series", f"{url} has no series of requests; check that the URL is that of a NIM for LLMs"
             )

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 from msgspec import Struct
 
+from collectors.bounds import note_of, whole
 from collectors.discovery.command import Value
 from collectors.errors import CollectorError, Unreadable
 from collectors.http_text import Endpoint
@@ -89,7 +90,8 @@ def _reading(
     at: float, loaded: tuple[_Loaded, ...], version: str | None, flags: Mapping[str, Value] | None
 ) -> ServerReading:
     only = loaded[0] if len(loaded) == 1 else None
-    pool = _pool(only, flags) if only is not None else None
+    context = whole(only.context_length) if only is not None else None
+    pool = _pool(context, flags) if context is not None else None
     return ServerReading(
         at=at,
         engine="ollama",
@@ -99,17 +101,17 @@ def _reading(
         pools=(pool,) if pool is not None else (),
         replicas=(ReplicaReading(replica="0"),),
         layers_on_devices=0 if only is not None and only.size_vram < only.size else None,
-        arguments={"max_model_len": only.context_length} if only is not None and only.context_length else {},
+        arguments={"max_model_len": context} if context is not None else {},
         notes=_notes(loaded),
     )
 
 
-def _pool(model: _Loaded, flags: Mapping[str, Value] | None) -> PoolReading | None:
+def _pool(context: int, flags: Mapping[str, Value] | None) -> PoolReading | None:
     """A cache of its own for each request at a time; what it holds is not told."""
-    parallel = (flags or {}).get("num-parallel", 1)
-    if flags is None or not model.context_length or not isinstance(parallel, int) or parallel < 1:
+    parallel = whole((flags or {}).get("num-parallel", 1))
+    if flags is None or parallel is None:
         return None
-    capacity = model.context_length * parallel
+    capacity = context * parallel
     return PoolReading(replica="0", capacity_tokens=capacity, blocks=capacity, block_size_tokens=1)
 
 
@@ -117,6 +119,8 @@ def _notes(loaded: tuple[_Loaded, ...]) -> tuple[str, ...]:
     if not loaded:
         return ("no model is loaded: its memory is free until the next request",)
     notes = []
+    if any(one.context_length and whole(one.context_length) is None for one in loaded):
+        notes.append(note_of(["context_length"]))
     if len(loaded) > 1:
         names = ", ".join(repr(model.name[:64]) for model in loaded[:4])
         notes.append(f"{len(loaded)} models are loaded ({names}): how they divide its memory is not told apart")

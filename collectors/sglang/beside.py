@@ -11,7 +11,6 @@ from collectors.readings import AdaptersReading, OffloadReading, PoolKind
 from collectors.sglang.names import Field
 from collectors.sglang.page import Page
 
-_MOST = 1 << 50
 _WITHOUT_LAYERS = ("NGRAM",)
 _TIERS: tuple[tuple[PoolKind, Field, Field], ...] = (
     ("full", "host_used", "host_capacity"),
@@ -63,4 +62,4 @@ def _tiers(page: Page, replica: str) -> Iterator[OffloadReading]:
 
 def _count(page: Page, replica: str, field: Field) -> int | None:
     value = page.values[replica].get(field)
-    return round(value) if value is not None and 0 <= value < _MOST else None
+    return None if value is None else round(value)

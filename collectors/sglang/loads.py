@@ -6,14 +6,24 @@ only what the weights took is used. Source: SGLang ``srt/entrypoints/v1_loads.py
 """
 
 from msgspec import DecodeError, Struct, json
+from msgspec.structs import asdict
 
 from collectors.errors import Unreadable
+from collectors.exposition import Sample, possible
 from collectors.sglang.names import Field
 from collectors.sglang.page import MAX_REPLICAS, Page
 
 _OFF = (
     "metrics are off, so cached tokens, retractions and token counts are not known; start SGLang with --enable-metrics"
 )
+_FIELDS: dict[str, Field] = {
+    "num_running_reqs": "running",
+    "num_waiting_reqs": "waiting",
+    "num_used_tokens": "used",
+    "max_total_num_tokens": "capacity",
+    "token_usage": "used_ratio",
+    "weight_gb": "weights_gib",
+}
 
 
 class _Memory(Struct, frozen=True):
@@ -46,7 +56,10 @@ def parse_loads(text: str, *, source: str) -> Page:
         raise Unreadable("malformed", f"{source} is not the JSON that SGLang answers there") from exc
     if len(loads) > MAX_REPLICAS:
         raise Unreadable("too_large", f"{source} names {len(loads)} replicas; expected at most {MAX_REPLICAS}")
-    values = {str(load.dp_rank)[:9]: _values(load) for load in loads}
+    samples, notes = possible(sample for load in loads for sample in _samples(load))
+    values: dict[str, dict[Field, float]] = {_replica(load): {} for load in loads}
+    for sample in samples:
+        values[sample.labels["dp_rank"]][_FIELDS[sample.name]] = sample.value
     return Page(
         model=None,
         replicas=tuple(values),
@@ -55,17 +68,16 @@ def parse_loads(text: str, *, source: str) -> Page:
         live={replica: {} for replica in values},
         graphs_gib={},
         requests={},
-        notes=(_OFF,),
+        notes=(_OFF, *notes),
     )
 
 
-def _values(load: _Load) -> dict[Field, float]:
-    found: dict[Field, float | None] = {
-        "running": load.num_running_reqs,
-        "waiting": load.num_waiting_reqs,
-        "used": load.num_used_tokens,
-        "capacity": load.max_total_num_tokens,
-        "used_ratio": load.token_usage,
-        "weights_gib": load.memory.weight_gb if load.memory else None,
-    }
-    return {name: value for name, value in found.items() if value is not None}
+def _replica(load: _Load) -> str:
+    return str(load.dp_rank)[:9]
+
+
+def _samples(load: _Load) -> list[Sample]:
+    """As a page of metrics would have them."""
+    labels = {"dp_rank": _replica(load)}
+    told = {**asdict(load), "weight_gb": load.memory.weight_gb if load.memory else None}
+    return [Sample(name, labels, told[name]) for name in _FIELDS if told[name] is not None]

@@ -61,17 +61,18 @@ def parse_page(text: str, *, source: str) -> Page:
     Raises:
         Unreadable: cut off, a needed line that is malformed, or far more of them, or of replicas, than there can be.
     """
-    samples, notes = possible(_WANTED.samples(text, source=source))
+    told = _WANTED.samples(text, source=source)
+    samples, notes = possible(told)
     by_name: dict[str, list[Sample]] = {}
     for sample in samples:
         by_name.setdefault(FULL_NAMES[sample.name], []).append(sample)
-    leads = _leads(sample.labels for sample in samples)
+    leads = _leads(sample.labels for sample in told)
     if len(leads) > MAX_REPLICAS:
         raise Unreadable("too_large", f"{source} names {len(leads)} replicas; expected at most {MAX_REPLICAS}")
     replicas = tuple(sorted(leads, key=lambda name: (len(name), name)))
     of = {name: _of_leads(found, leads) for name, found in by_name.items()}
     return Page(
-        model=next((sample.labels["model_name"] for sample in samples if sample.labels.get("model_name")), None),
+        model=next((sample.labels["model_name"] for sample in told if sample.labels.get("model_name")), None),
         replicas=replicas,
         leads=leads,
         values={replica: _values(of, replica) for replica in replicas},

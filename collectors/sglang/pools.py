@@ -14,7 +14,6 @@ from collectors.sglang.names import Field
 from collectors.sglang.page import Page
 
 GIB = 1 << 30
-_MOST = 1 << 50
 _APART: tuple[tuple[PoolKind, Field | None, Field, Field, Field], ...] = (
     ("window", "window_capacity", "window_used", "window_cached", "window_free"),
     ("state", None, "state_used", "state_cached", "state_free"),
@@ -52,7 +51,7 @@ def _full(
     gib = page.values[replica].get("pool_gib", 0.0)
     yield PoolReading(
         replica=replica,
-        used_ratio=ratio if ratio is not None and 0 <= ratio <= 1 else None,
+        used_ratio=ratio if ratio is not None and ratio <= 1 else None,
         capacity_tokens=capacity or None,
         used_tokens=used,
         cached_tokens=cached,
@@ -61,7 +60,7 @@ def _full(
         blocks=capacity // page_size + 1 if capacity and page_size else None,
         used_blocks=-(-used // page_size) if used is not None and page_size else None,
         block_size_tokens=page_size,
-        pool_bytes=round(gib * GIB) if 0 < gib * GIB < _MOST and is_only else None,
+        pool_bytes=round(gib * GIB) if gib and is_only else None,
     )
 
 
@@ -94,4 +93,4 @@ def _paged(page: Page, replica: str) -> int:
 
 def _count(page: Page, replica: str, field: Field) -> int | None:
     value = page.values[replica].get(field)
-    return round(value) if value is not None and 0 <= value < _MOST else None
+    return None if value is None else round(value)

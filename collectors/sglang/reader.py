@@ -6,15 +6,14 @@ is asked for so seldom; up to 0.5.7 it has another name.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
-from msgspec import Struct, json
-
+from collectors.bounds import whole
 from collectors.errors import CollectorError, Unreadable
 from collectors.facts import DEADLINE_SECONDS, FACTS_SECONDS, Seldom
 from collectors.http_text import Endpoint
 from collectors.readings import RankReport, ReplicaReading, ServerReading
-from collectors.sglang.beside import adapters_of, offload_of, speculative
+from collectors.sglang.beside import adapters_of, offload_of
+from collectors.sglang.info import Info, parse_info
 from collectors.sglang.loads import parse_loads
 from collectors.sglang.names import Field
 from collectors.sglang.page import Page, parse_page
@@ -26,39 +25,7 @@ PATHS = frozenset({METRICS, LOADS, INFO, OLD_INFO})
 _STILL = (
     "tokens are in use while no request runs or waits: SGLang renews its figures every 30 s then, so these may be old"
 )
-# Its own names, and those of the agent's arguments.
-_ARGUMENTS = {
-    "tp_size": "tp",
-    "pp_size": "pp",
-    "dp_size": "dp",
-    "enable_dp_attention": "dp_attention",
-    "dtype": "dtype",
-    "quantization": "quantization",
-    "kv_cache_dtype": "kv_cache_dtype",
-    "page_size": "block_size",
-    "context_length": "max_model_len",
-    "mem_fraction_static": "mem_fraction_static",
-    "chunked_prefill_size": "max_num_batched_tokens",
-    "max_running_requests": "max_num_seqs",
-    "max_total_tokens": "max_total_tokens",
-    "swa_full_tokens_ratio": "swa_full_tokens_ratio",
-    "mamba_full_memory_ratio": "mamba_full_memory_ratio",
-    "disable_cuda_graph": "enforce_eager",
-    "cpu_offload_gb": "cpu_offload_gb",
-}
 _TOLD: dict[Field, str] = {"context": "max_model_len", "page_size": "block_size"}  # by its page, where it does
-
-
-class Info(Struct, frozen=True, kw_only=True):
-    """What changes only with a restart; of ``/server_info`` nothing else is kept, for it holds keys.
-
-    ``may_release``: it was started so that it can release memory on request.
-    """
-
-    version: str | None = None
-    capacity_tokens: int | None = None
-    may_release: bool = False
-    arguments: dict[str, int | float | str | bool] = {}
 
 
 class SglangReader:
@@ -74,7 +41,7 @@ class SglangReader:
         self._endpoint = endpoint
         self._clock = clock
         self._infos = [
-            Seldom(endpoint, path, _info, deadline_seconds=fact_deadline_seconds) for path in (INFO, OLD_INFO)
+            Seldom(endpoint, path, parse_info, deadline_seconds=fact_deadline_seconds) for path in (INFO, OLD_INFO)
         ]
         self._metrics_due_at = float("-inf")
 
@@ -96,7 +63,7 @@ class SglangReader:
         info = await self._infos[0].get(at)
         if isinstance(info, CollectorError) and info.reason == "http_404":
             info = await self._infos[1].get(at)
-        notes = (str(info),) if isinstance(info, CollectorError) else ()
+        notes = (str(info),) if isinstance(info, CollectorError) else info.notes
         known = Info() if isinstance(info, CollectorError) else info
         if not page.replicas and known.version is None:
             url = f"{self._endpoint.url}{METRICS}"
@@ -122,38 +89,10 @@ class SglangReader:
         return parse_loads(answer.text, source=f"{self._endpoint.url}{LOADS}")
 
 
-def _info(text: str) -> Info:
-    info = json.decode(text, type=dict[str, Any])
-    return Info(
-        version=_text(info.get("version")),
-        capacity_tokens=_whole(info.get("max_total_num_tokens")),
-        may_release=info.get("enable_memory_saver") is True,
-        arguments=_arguments(info),
-    )
-
-
-def _arguments(info: dict[str, Any]) -> dict[str, int | float | str | bool]:
-    found = {name: info[key] for key, name in _ARGUMENTS.items() if isinstance(info.get(key), int | float | str)}
-    if isinstance(info.get("disable_radix_cache"), bool):
-        found["prefix_caching"] = not info["disable_radix_cache"]
-    if (kind := speculative(info)) is not None:
-        found["speculative"] = kind
-    sizes = ("tp", "pp", "dp", "max_num_batched_tokens", "cpu_offload_gb")
-    return {name: value for name, value in found.items() if name not in sizes or value > 0}
-
-
-def _text(value: object) -> str | None:
-    return value[:64] if isinstance(value, str) and value else None
-
-
-def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 40 else None
-
-
 def reading_of(page: Page, at: float, *, info: Info = Info(), notes: tuple[str, ...] = ()) -> ServerReading:  # noqa: B008 a frozen value
     """What a page says of a server; ``notes`` say what is not known of it."""
     replicas = tuple(_replica(page, replica) for replica in page.replicas)
-    page_size = _whole(info.arguments.get("block_size"))
+    page_size = whole(info.arguments.get("block_size"))
     pools = pools_of(page, info.capacity_tokens, page_size=page_size, alike=info.arguments.get("pp", 1) == 1)
     idle = all(replica.running_requests == replica.waiting_requests == 0 for replica in replicas)
     still = (_STILL,) if replicas and idle and any(pool.used_tokens for pool in pools) else ()
@@ -193,7 +132,7 @@ def _replica(page: Page, replica: str) -> ReplicaReading:
 
     def count(field: Field) -> int | None:
         value = page.values[replica].get(field)
-        return None if value is None or value < 0 else round(value)
+        return None if value is None else round(value)
 
     def whole(value: float | None) -> int | None:
         return None if value is None else round(value)
@@ -230,6 +169,6 @@ def _rank(page: Page, replica: str) -> RankReport:
     return RankReport(
         replica=replica,
         pp_rank=page.leads[replica][0],
-        weights_bytes=round(weights * GIB) if weights > 0 else None,
-        cuda_graphs_bytes=round(graphs * GIB) if graphs > 0 else None,
+        weights_bytes=round(weights * GIB) if weights else None,
+        cuda_graphs_bytes=round(graphs * GIB) if graphs else None,
     )

@@ -63,7 +63,7 @@ class TgiReader:
         at = self._clock()
         answer = await self._info.get(at)
         info = _Info() if isinstance(answer, CollectorError) else answer
-        if not facts.samples and info.model_id is None:
+        if not facts.is_told and info.model_id is None:
             raise Unreadable("no_series", f"{url} has no tgi_ series; check that the URL is that of a TGI server")
         notes = (str(answer),) if isinstance(answer, CollectorError) else ()
         return _reading(at, facts, info, (*notes, *facts.notes))

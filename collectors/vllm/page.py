@@ -76,8 +76,7 @@ def parse_page(text: str, *, source: str) -> Page:
     by_name: dict[str, list[Sample]] = {}
     kept, notes = possible(samples)
     for sample in kept:
-        if sample.value >= 0:
-            by_name.setdefault(FULL_NAMES[sample.name], []).append(sample)
+        by_name.setdefault(FULL_NAMES[sample.name], []).append(sample)
     replicas = _replicas(served, replica)
     if len(replicas) > MAX_REPLICAS:
         raise Unreadable("too_large", f"{source} names {len(replicas)} replicas; expected at most {MAX_REPLICAS}")

@@ -232,3 +232,46 @@ def test_what_can_go_wrong_is_said(answer: bytes, reason: str, word: str) -> Non
 
     assert caught.value.reason == reason
     assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("tp_size", value) for value in ('"8"', "[]", "8.5", "true", "9" * 40)),
+        *(("page_size", value) for value in ("-5", "9" * 40)),
+        *(("context_length", "-5"), ("cpu_offload_gb", '"4"'), ("mem_fraction_static", "1e300")),
+        *(("quantization", "7"), ("dtype", "{}"), ("kv_cache_dtype", f'"{"x" * 1000}"')),
+        *(("disable_cuda_graph", "1"), ("disable_radix_cache", '"no"')),
+    ],
+)
+def test_a_fact_that_can_not_be_is_not_known(name: str, value: str) -> None:
+    """It alone, with a note; the page and all other facts stay, and nothing is asked before its time."""
+
+    async def scenario(reader: SglangReader, server: Replay, clock: Clock) -> None:
+        for _ in range(3):
+            reading = await reader.read()
+        assert (reading.version, reading.pools[0].used_tokens) == ("0.5.12.post1", 992)
+        assert reading.arguments.keys() <= {"pp", "max_model_len", "block_size"}
+        assert reading.notes[0] == f"its facts have what can't be as {name}: that is not known"
+        assert server.paths.count("/server_info") == 1
+
+    answers = server_of(fixture("0.5.12.post1/metrics.txt"))
+    answers["/server_info"] = reply(f'{{"version":"0.5.12.post1","pp_size":1,"{name}":{value}}}', content_type=JSON)
+    with_reader(answers, scenario)
+
+
+def test_whatever_a_parser_of_facts_raises_the_page_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is a note for a minute, not a failure of the server."""
+
+    async def scenario(reader: SglangReader, server: Replay, clock: Clock) -> None:
+        for _ in range(3):
+            reading = await reader.read()
+        assert reading.pools[0].used_tokens == 992
+        assert "is not the JSON that is expected there" in reading.notes[0]
+        assert server.paths.count("/server_info") == 1
+
+    def failing(text: str) -> None:
+        raise OverflowError(text)
+
+    monkeypatch.setattr("collectors.sglang.reader.parse_info", failing)
+    with_reader(server_of(fixture("0.5.12.post1/metrics.txt")), scenario)
