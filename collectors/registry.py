@@ -352,7 +352,7 @@ UNKNOWN = Engine(
     versions="",
     tells=frozenset(),
     paths=frozenset({MODELS}).union(*(signs.paths for signs in _SIGNS.values())),
-    open=plain(_search),
+    make=plain(_search),
     rank_of=no_rank,
     command=ReadCommand(marks=(), read=lambda words, read: None, package=""),
     signs=Signs(pages=()),

@@ -53,7 +53,8 @@ class Writer:
         self._max_queued = max_queued
         self._refused = 0
         self._lost = 0
-        self._said = 0
+        self._unfit = 0
+        self._said = (0, 0)
         self._bundles = 0
         self._fault: Fault | None = None
         self._seconds = 0.0
@@ -96,7 +97,10 @@ class Writer:
     def status(self) -> Status:
         """Of the last flush; drops and bundles since it began."""
         return Status(
-            fault=self._fault, seconds=self._seconds, dropped=self._refused + self._lost, bundles=self._bundles
+            fault=self._fault,
+            seconds=self._seconds,
+            dropped=self._refused + self._lost + self._unfit,
+            bundles=self._bundles,
         )
 
     def close(self) -> None:
@@ -131,11 +135,21 @@ class Writer:
             self._ring.end()
         elif not self._recording:
             fault = self._fault
-        elif self._refused + self._lost > self._said:
-            fault = Fault(reason="dropped", message="the disk is too slow for the recorder: readings were left out")
-        self._said = self._refused + self._lost
+        else:
+            fault = self._left_out()
+        self._said = (self._refused + self._lost, self._unfit)
         self._fault = fault
         self._seconds = time.perf_counter() - begun
+
+    def _left_out(self) -> Fault | None:
+        """What was left out since the last flush, although the disk takes what it gets."""
+        late, unfit = self._said
+        if self._unfit > unfit:
+            message = "readings were left out: they hold what its format can't, or are too large for it"
+            return Fault(reason="dropped", message=message)
+        if self._refused + self._lost > late:
+            return Fault(reason="dropped", message="the disk is too slow for the recorder: readings were left out")
+        return None
 
     def _write(self, records: Sequence[Record]) -> None:
         written = 0
@@ -151,8 +165,8 @@ class Writer:
             self._lost += len(records) - written
 
     def _add(self, part: Sequence[Record]) -> None:
-        chunk, lost = pack(part)
-        self._lost += lost
+        chunk, unfit = pack(part)
+        self._unfit += unfit
         if chunk:
             self._ring.add(chunk)
         frozen = next((one for one in part if isinstance(one, Frozen)), None)

@@ -175,16 +175,19 @@ def test_what_is_asked_for_by_a_file(tmp_path: Path) -> None:
     assert writer.status.fault is not None
 
 
-def test_a_record_that_can_not_be_written_costs_itself(tmp_path: Path) -> None:
-    """The others of that second are there; it is counted."""
+@pytest.mark.parametrize(
+    "unfit", [Processes(at=2.0, name="\udc80", seconds=0.0), Processes(at=1 << 70, name="x", seconds=0.0)]
+)
+def test_a_record_that_can_not_be_written_costs_itself(unfit: Processes, tmp_path: Path) -> None:
+    """The others of that second are there; it is counted, and the disk is not blamed."""
     writer = writer_of(tmp_path)
-    for one in (START, record(1), Processes(at=2.0, name="\udc80", seconds=0.0), record(3)):
+    for one in (START, record(1), unfit, record(3)):
         writer.put(one)
     writer.flush()
 
     assert on_disk(tmp_path) == [START, record(1), record(3)]
-    assert writer.status.dropped == 1
-    assert writer.status.fault is not None
+    fault = writer.status.fault
+    assert (writer.status.dropped, fault is not None and "what its format can't" in fault.message) == (1, True)
 
 
 def test_a_bug_is_said_and_the_thread_lives(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
