@@ -15,10 +15,12 @@ from agent.engine_options import (
     with_cuda_bytes,
 )
 from agent.errors import InputError
-from agent.memory.arguments import ENGINES
+from agent.memory.arguments import ENGINES, Source
 from agent.memory.budget import Device, compute
 from agent.memory.gpus import find_gpus
+from agent.memory.model_config import parse_model
 from agent.model_source import model_options, open_model
+from collectors.readings import ModelFiles
 
 
 @click.command("budget")
@@ -60,12 +62,26 @@ def budget_command(
     arguments = read_arguments(flags | {"draft_model": draft_model}, engine=engine)
     device = with_cuda_bytes(_device(gpu), cuda_bytes)
     files = open_model(model, from_hub=from_hub, revision=revision)
-    draft = open_model(draft_model) if draft_model else None
-    budget = one_sentence(lambda: compute(files, arguments, device, draft=draft), files=files)
+    draft = _draft(draft_model) if draft_model else None
+    source: Source = "given" if engine else "default"
+    budget = one_sentence(
+        lambda: compute(files, arguments, device, draft=draft, engine_source=source),
+        files=files,
+    )
     if as_json:
         click.echo(json.encode(budget if explain else replace(budget, terms=())))
     else:
         print_budget(budget, explain=explain)
+
+
+def _draft(model: str) -> ModelFiles:
+    """The model that speculates."""
+    try:
+        files = open_model(model)
+        one_sentence(lambda: parse_model(files.config), files=files)
+    except InputError as error:
+        raise InputError(f"--draft-model: {error.message}") from error
+    return files
 
 
 def _device(gpu: str | None) -> Device:

@@ -36,6 +36,7 @@ from agent.settings import (
     ServerSettings,
     Settings,
     as_yaml,
+    check_keys,
     check_model,
     check_server,
     load_settings,
@@ -81,7 +82,7 @@ def run_command(config: Path | None, listen: str | None, log_format: log.Format,
     log.configure(log_format)
 
     def load() -> Settings:
-        return _with_listen(_settings(config), listen)
+        return _with_listen(_settings(config) if print_settings else _with_keys(config), listen)
 
     if print_settings:
         click.echo(as_yaml(load()), nl=False)
@@ -129,12 +130,12 @@ def snapshot_command(
         raise InputError("--user, --password-file and --ca-file are of the agent at --url; give that too")
     if server_url is not None:
         server = ServerSettings(url=server_url, engine=engine, model=model)
-        check_server(server, "--server-url")
+        check_server(server, "--server-url", options=True)
         if model is not None:
             check_model(model, where="--model")
         snapshot = asyncio.run(_once(Settings(servers=(server,)), quiet=as_json, alone=True))
     elif config is not None:
-        snapshot = asyncio.run(_once(load_settings(config), quiet=as_json))
+        snapshot = asyncio.run(_once(_with_keys(config), quiet=as_json))
     elif url is not None:
         agent = Agent(url, user=user, password_file=password_file, ca_file=ca_file)
         snapshot = asyncio.run(_latest(agent))
@@ -161,7 +162,7 @@ def check_command(config: Path | None, as_json: bool) -> None:
 
     Example: vramscope check --config vramscope.yml
     """
-    settings = _settings(config)
+    settings = _with_keys(config)
     report = check_report(asyncio.run(_once(settings, quiet=as_json)), settings)
     if as_json:
         click.echo(msgspec.json.encode(report))
@@ -299,6 +300,11 @@ def _command(arguments: Sequence[str]) -> str:
 
 def _settings(config: Path | None) -> Settings:
     return load_settings(config) if config else Settings()
+
+
+def _with_keys(config: Path | None) -> Settings:
+    """The settings of a command that asks the servers."""
+    return check_keys(load_settings(config), where=str(config)) if config else Settings()
 
 
 def _state_directory(settings: Settings) -> Path:

@@ -8,7 +8,7 @@ import click
 from msgspec.structs import replace
 
 from agent.errors import InputError
-from agent.memory.arguments import DTYPES, ENGINES, KV_CACHE_DTYPES, Arguments, from_flags
+from agent.memory.arguments import DTYPES, ENGINES, KV_CACHE_DTYPES, Arguments, from_flags, unplanned
 from agent.memory.budget import Device
 from agent.memory.model_config import ModelConfigError
 from agent.memory.serving import TITLES
@@ -58,6 +58,7 @@ _WITHOUT_POOL: dict[str, dict[str, str | None]] = {  # engines whose pool is not
         "draft-model": None,
     }
 }
+_FIELD = re.compile(r"^argument '([a-z]\w*)'", re.A)  # by the core's name, which is not what was typed
 _VERSION = re.compile(r"v?\d{1,9}\.\d{1,9}([.+\-_a-z0-9]*)|b\d{1,9}", re.A)
 
 # name, metavar (None: a switch), help
@@ -125,6 +126,9 @@ def read_arguments(flags: Mapping[str, object], *, engine: str | None) -> Argume
         InputError: an unknown engine, or a value that its engine would not take.
     """
     engine = engine or "vllm"
+    known = (*ENGINES, *_WITHOUT_POOL)
+    if engine not in known:
+        raise InputError(unplanned(engine, known))
     given = {_flag(name): value for name, value in flags.items() if value is not None}
     version = given.get("--engine-version")
     if isinstance(version, str) and not _VERSION.fullmatch(version):
@@ -178,7 +182,7 @@ def one_sentence(work: Callable[[], T], *, files: ModelFiles | None = None) -> T
     except ModelConfigError as error:
         raise InputError(f"{files.config_path or files.path}: {error}" if files else str(error)) from error
     except ValueError as error:
-        raise InputError(str(error)) from error
+        raise InputError(_FIELD.sub(lambda found: f"argument {_flag(found[1])!r}", str(error))) from error
 
 
 def _added(command: F, options: tuple[tuple[str, str | None, str], ...]) -> F:

@@ -221,22 +221,23 @@ def port_of(url: str) -> int:
     return parts.port or {"http": 80, "https": 443}[parts.scheme]
 
 
-def check_server(server: ServerSettings, place: str) -> Arguments:
-    """Check what types can't say, and translate the engine's flags.
+def check_server(server: ServerSettings, place: str, *, options: bool = False) -> Arguments:
+    """Check what types can't say, and translate the engine's flags; ``options``: they came as options, not as keys.
 
     Raises:
         InputError: one sentence that starts with ``place``.
     """
+    where = place if options else f"{place}.url"
     try:
         url = parse_base_url(server.url)
     except ValueError as error:
-        raise InputError(f"{place}.url: {error}") from error
+        raise InputError(f"{where}: {error}") from error
     if url.path.rstrip("/").endswith("/metrics") or any(map(str.isspace, server.url)):
-        raise InputError(f"{place}.url: expected a base URL such as http://127.0.0.1:8000, got {shown(server.url)}")
+        raise InputError(f"{where}: expected a base URL such as http://127.0.0.1:8000, got {shown(server.url)}")
     if server.engine is not None and server.engine not in ENGINES:
         raise InputError(f"{place}.engine: expected one of {', '.join(ENGINES)}, got {shown(server.engine)}")
     for path, key in ((server.model, "model"), (server.api_key_file, "api_key_file"), (server.log, "log")):
-        _check_path(path, f"{place}.{key}")
+        _check_path(path, f"--{key}" if options else f"{place}.{key}")
     if server.log is not None and server.log.startswith(JOURNAL):
         try:
             matches_of(server.log.removeprefix(JOURNAL))
@@ -330,6 +331,19 @@ def state_directory(settings: Settings, environment: Mapping[str, str], *, is_ro
         if not is_root and environment.get(variable, "").startswith("/"):
             return Path(environment[variable]) / below
     return Path("/var/lib/vramscope")
+
+
+def check_keys(settings: Settings, *, where: str) -> Settings:
+    """The settings, once the key of each server that has one was read; ``where`` names their origin in messages.
+
+    Raises:
+        InputError: see ``read_api_key``.
+    """
+    for number, server in enumerate(settings.servers):
+        if server.api_key_file is not None:
+            place = f"{where}: servers[{number}].api_key_file: {server.api_key_file}"
+            read_secret(Path(server.api_key_file), where=place)
+    return settings
 
 
 def read_api_key(server: ServerSettings) -> str | None:

@@ -390,6 +390,16 @@ BAD_USAGE = {
     ("snapshot", "--url", "http://h", "--server-url", "http://h"): (
         "vramscope: --url, --config and --server-url exclude each other; give one"
     ),
+    ("snapshot", "--server-url", "http://h:1/metrics"): (
+        "vramscope: --server-url: expected a base URL such as http://127.0.0.1:8000, got 'http://h:1/metrics'"
+    ),
+    (
+        "snapshot",
+        "--server-url",
+        "http://h:1",
+        "--model",
+        "",
+    ): "vramscope: --model: expected the path of a file, got ''",
     ("snapshot", "--engine", "vllm"): "vramscope: --engine and --model describe --server-url; give that too",
     ("demo", "--scenario", "nope"): (
         "vramscope: unknown scenario 'nope': expected eight, idle, reasoning, upgrade or a path that ends in .yaml"

@@ -2,7 +2,7 @@
 
 import difflib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -164,10 +164,10 @@ def check(arguments: Arguments) -> None:
         _converted(field, field, value)
 
 
-def unplanned(engine: str) -> str:
-    """What to say of an engine without a planner."""
-    close = difflib.get_close_matches(engine.lower(), ENGINES, n=1, cutoff=0.75)
-    hint = f"did you mean {close[0]}?" if close else f"expected one of {', '.join(ENGINES)}"
+def unplanned(engine: str, engines: Sequence[str]) -> str:
+    """What to say of an engine without a planner; ``engines`` are those that could be named."""
+    close = difflib.get_close_matches(engine.lower(), engines, n=1, cutoff=0.75)
+    hint = f"did you mean {close[0]}?" if close else f"expected one of {', '.join(engines)}"
     return f"engine {shown(engine)} has no planner; {hint}"
 
 
@@ -380,5 +380,5 @@ ENGINES = tuple(_FLAGS)  # engines with a planner
 
 def _flag_names(engine: str) -> Mapping[str, str | None]:
     if engine not in ENGINES:
-        raise ValueError(unplanned(engine))
+        raise ValueError(unplanned(engine, ENGINES))
     return {_plain(field): field for field in _CONVERTERS} | _FLAGS[engine]

@@ -11,7 +11,7 @@ from typing import Any, cast
 from msgspec import Struct
 from msgspec.structs import replace
 
-from agent.memory.arguments import Arguments, Resolved, merge
+from agent.memory.arguments import Arguments, Resolved, Source, merge
 from agent.memory.checkpoint import Loads
 from agent.memory.explain import explain
 from agent.memory.kv_cache import KvBudget, KvGroup
@@ -42,6 +42,7 @@ __all__ = [
 
 
 _NO_LIMIT = 1 << 62
+_BESIDES = ("weights_bytes", "cpu_offload_gb", "draft_model", "max_loras", "max_lora_rank")
 
 
 class LayerGroup(Struct, frozen=True, kw_only=True):
@@ -118,6 +119,7 @@ def compute(
     shape: ModelShape | None = None,
     explained: bool = True,
     calibration: Calibration | None = None,
+    engine_source: Source = "given",
 ) -> Budget:
     """Predict the memory of each rank of one replica; of an engine without a planner only the weights.
 
@@ -126,6 +128,7 @@ def compute(
         shape: the model's config as ``parse_model`` gives it, where that has been done.
         explained: with the terms.
         calibration: what is known of the runtime of such a run, in the place of ranges.
+        engine_source: who says which engine it is.
 
     Raises:
         ModelConfigError: the config has an absurd value.
@@ -152,7 +155,11 @@ def compute(
     fits = False if settings.refused else _fits(ranks, cuda_bytes)
     return Budget(
         model=_facts(shape, model, weights.parameters),
-        arguments={"engine": Resolved(value=arguments.engine, source="given"), **settings.resolved},
+        arguments={
+            "engine": Resolved(value=arguments.engine, source=engine_source),
+            **settings.resolved,
+            **_besides(arguments, settings),
+        },
         device=device,
         ranks=ranks,
         fits=fits,
@@ -167,6 +174,16 @@ def compute(
         warnings=(*model.notes, *settings.warnings, *weights.warnings, *_warnings(ranks, device, settings, cuda_bytes)),
         terms=tuple(explain(settings, weights, stages[0], kv[0], terms, cuda_bytes)) if explained else (),
     )
+
+
+def _besides(arguments: Arguments, settings: Settings) -> dict[str, Resolved]:
+    """What was given that counts beside the planner's own values."""
+    given = {name: getattr(arguments, name) for name in _BESIDES if name not in settings.resolved}
+    return {
+        name: Resolved(value=value, source="reported" if name in arguments.reported else "given")
+        for name, value in given.items()
+        if value is not None
+    }
 
 
 def as_built(model: ModelFiles, arguments: Arguments) -> Arguments:

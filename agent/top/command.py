@@ -11,7 +11,7 @@ import click
 
 from agent.errors import InputError, RunError
 from agent.remote import LOCAL_AGENT, Agent, agent_options
-from agent.settings import Settings, load_settings
+from agent.settings import Settings, check_keys, load_settings
 from agent.top.follow import Attached, ByItself, Source
 from agent.top.terminal import can_be_drawn_on, colour_system
 
@@ -57,7 +57,7 @@ def _source(
 ) -> tuple[Source, str]:
     """Where figures come from, and how that is said."""
     if config is not None:
-        return ByItself(load_settings(config)), f"by itself, {config}"
+        return ByItself(check_keys(load_settings(config), where=str(config))), f"by itself, {config}"
     agent = Agent(url or LOCAL_AGENT, user=user, password_file=password_file, ca_file=ca_file)
     if url is not None or asyncio.run(_answers(LOCAL_AGENT)):
         return Attached(agent), agent.base

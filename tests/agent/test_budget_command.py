@@ -75,13 +75,18 @@ def test_every_option_reaches_the_budget() -> None:
         "--num-gpu-blocks": "500",
         "--kv-cache-memory-bytes": "1G",
         "--kv-pool-bytes": "2G",
+        "--weights-bytes": "16G",
+        "--max-loras": "2",
+        "--max-lora-rank": "16",
+        "--speculative": "draft:3",
+        "--draft-model": _config("llama-3.2-1b"),
     }
 
     document = _json(_config("llama-3.1-8b"), *(part for pair in given.items() for part in pair), "--enforce-eager")
 
     values = {name: entry["value"] for name, entry in document["arguments"].items() if entry["source"] == "given"}
+    assert document["arguments"]["engine"] == {"value": "vllm", "source": "default"}  # nobody gave it
     assert values == {
-        "engine": "vllm",
         "engine_version": "0.20.0",
         "tp": 2,
         "pp": 2,
@@ -98,6 +103,11 @@ def test_every_option_reaches_the_budget() -> None:
         "num_gpu_blocks": 500,
         "kv_cache_memory_bytes": 1 << 30,
         "kv_pool_bytes": 2 << 30,
+        "weights_bytes": 16 << 30,
+        "max_loras": 2,
+        "max_lora_rank": 16,
+        "speculative": "draft:3",
+        "draft_model": _config("llama-3.2-1b"),
         "enforce_eager": True,
     }
 
@@ -300,6 +310,25 @@ def test_a_model_that_does_not_fit() -> None:
     assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "It does not fit.")
 
 
+def test_an_engine_that_was_given_says_so() -> None:
+    """In JSON and in words."""
+    given = _json(_config("llama-3.1-8b"), "--engine", "vllm")
+    said = [_run(_config("llama-3.1-8b"), "--explain", *engine).stdout for engine in ((), ("--engine", "vllm"))]
+
+    assert given["arguments"]["engine"] == {"value": "vllm", "source": "given"}
+    assert ["engine = vllm (default)" in said[0], "engine = vllm (given)" in said[1]] == [True, True]
+
+
+def test_a_draft_model_that_can_not_be_is_named_as_such(tmp_path: Path) -> None:
+    """Its config is at fault, not that of the model."""
+    (tmp_path / "config.json").write_text('{"model_type": "llama", "num_hidden_layers": -1}', encoding="utf-8")
+
+    result = _run(_config("llama-3.1-8b"), "--draft-model", str(tmp_path), "--speculative", "draft:1")
+
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"Error: --draft-model: {tmp_path / 'config.json'}: ")
+
+
 def test_names_from_a_config_are_text(tmp_path: Path) -> None:
     """Markup in an architecture's name is shown as it is."""
     content = {"model_type": "[bold]x[/]", "architectures": ["[red]Evil[/]"]}
@@ -322,8 +351,14 @@ def test_names_from_a_config_are_text(tmp_path: Path) -> None:
             "argument '--max-model-len': expected an integer from 1 to 2147483648, got 'long'",
         ),
         (("--kv-cache-dtype", "fp9"), "argument '--kv-cache-dtype': expected one of auto, bfloat16,"),
-        (("--engine", "lmdeploy"), "engine 'lmdeploy' has no planner; expected one of vllm, sglang, llama_cpp, ollama"),
-        (("--pp", "64"), "argument 'pp': expected at most the model's 32 layers, got 64"),
+        (
+            ("--engine", "lmdeploy"),
+            "engine 'lmdeploy' has no planner; expected one of vllm, sglang, llama_cpp, ollama, tensorrt_llm",
+        ),
+        (("--engine", "tensorrt-llm"), "engine 'tensorrt-llm' has no planner; did you mean tensorrt_llm?"),
+        (("--pp", "64"), "argument '--pp': expected at most the model's 32 layers, got 64"),
+        (("--pp-layers", "10,10"), "argument '--pp-layers': expected 1 stage(s) with 32 layers in all, got 2 with 20"),
+        (("--draft-model", "/nope"), "--draft-model: /nope: no such file; expected a model directory, config.json,"),
         (
             ("--gpu", "1073741824", "--cuda-bytes", "1073741825"),
             "--cuda-bytes: expected at most the device's 1073741824 bytes, got 1073741825",

@@ -17,6 +17,7 @@ from agent.settings import (
     Settings,
     ThresholdSettings,
     as_yaml,
+    check_keys,
     check_server,
     load_settings,
     parse_listen,
@@ -334,6 +335,23 @@ def test_api_key_comes_from_its_file(tmp_path: Path) -> None:
     path.write_text("secret-1\n")
 
     assert read_api_key(ServerSettings(url="http://x:1", api_key_file=str(path))) == "secret-1"
+
+
+def test_a_key_that_can_not_be_read_is_named_by_file_and_key(tmp_path: Path) -> None:
+    """So that the line in the settings is found."""
+    missing = tmp_path / "key"
+    text = f"servers: [{{url: http://x:1}}, {{url: http://x:2, api_key_file: '{missing}'}}]"
+    settings = parse_settings(text.encode(), where="s.yml")
+
+    with pytest.raises(InputError) as caught:
+        check_keys(settings, where="s.yml")
+
+    assert caught.value.message == (
+        f"s.yml: servers[1].api_key_file: {missing}: can't read it: No such file or directory; "
+        "check path and permission"
+    )
+    missing.write_text("secret")
+    assert check_keys(settings, where="s.yml") is settings
 
 
 @pytest.mark.parametrize("content", [b"", b"two\nlines-of-canary", b"\xff\xfe-canary"])
