@@ -3,6 +3,7 @@
 Files may be named by somebody else's process, so each is a regular file, bounded, and every size in it is checked.
 """
 
+import codecs
 import json
 import re
 from collections import Counter
@@ -10,25 +11,26 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from collectors import gguf
 from collectors.errors import CollectorError, Refused, Unreadable
 from collectors.gguf_config import config_of
+from collectors.json_pieces import AFTER_TEXTS, PIECE_BYTES, pieces
 from collectors.ollama.manifests import blob_of
 from collectors.readings import ModelFiles
-from collectors.safetensors import MAX_HEADER_BYTES, Tensor, read_header
+from collectors.safetensors import header_bytes, read_header
+from collectors.tensor_sums import TensorSums
 from collectors.tensorrt_llm.engine_files import engine_model, is_engine
 
 INDEX_NAME = "model.safetensors.index.json"
-MAX_CONFIG_BYTES = 8 * 1024 * 1024
+MAX_CONFIG_BYTES = 2 * 1024 * 1024
 MAX_INDEX_BYTES = 64 * 1024 * 1024
 MAX_SHARDS = 4096
-MAX_LAYERS = 10_000
+MAX_HEADERS_BYTES = 128 * 1024 * 1024
+"""Of all weight files together; a tensor takes some 140 bytes."""
 _MAX_CHECKPOINT_BYTES = 1 << 50
-_LAYER = re.compile(r"(?:^|\.)(?:layers|blk|h)\.(\d+)\.(?!engram\.embed\b)")  # tables that stay on the host
-_ENGRAM = re.compile(r"\.engram\.embed\b")
-_WRAPPERS = frozenset({"model", "language_model", "transformer"})
 
 
 class _Checkpoint(Struct, frozen=True, kw_only=True):
@@ -39,9 +41,14 @@ class _Checkpoint(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-def read_model(
-    path: Path, *, max_config_bytes: int = MAX_CONFIG_BYTES, max_header_bytes: int = MAX_HEADER_BYTES
-) -> ModelFiles:
+class _Index(Struct, frozen=True):
+    """The parts of an index that are needed, not taken apart yet."""
+
+    weight_map: msgspec.Raw
+    metadata: msgspec.Raw = msgspec.Raw(b"null")
+
+
+def read_model(path: Path, *, max_config_bytes: int = MAX_CONFIG_BYTES) -> ModelFiles:
     """A model from its directory, its ``config.json``, its safetensors index, a GGUF file, or a lone config.
 
     A directory without ``config.json`` may hold one GGUF model, whole or in parts.
@@ -62,10 +69,10 @@ def read_model(
         if is_engine(config):
             return engine_model(path, config_path, config)
         checkpoint = _checkpoint(index_path) if index_path else _Checkpoint(notes=(_no_weights(path),))
-        tensors = [tensor for file in checkpoint.files for tensor in read_header(file, max_bytes=max_header_bytes)]
+        sums = _sums(path, checkpoint.files)
     except OSError as exc:
         raise _os_error(path, exc) from exc
-    return _model(path, config_path, config, checkpoint, tensors)
+    return _model(path, config_path, config, checkpoint, sums)
 
 
 def read_engine(path: Path) -> ModelFiles:
@@ -76,20 +83,34 @@ def read_engine(path: Path) -> ModelFiles:
     return model
 
 
+def _sums(path: Path, files: Sequence[Path]) -> TensorSums:
+    """Those of all weight files: too many headers are refused before one is read."""
+    header = sum(header_bytes(file) for file in files)
+    if header > MAX_HEADERS_BYTES:
+        raise Unreadable(
+            "absurd",
+            f"{path}: expected the weights of one model, whose safetensors headers have at most "
+            f"{MAX_HEADERS_BYTES:,} bytes together, got {header:,}",
+        )
+    sums = TensorSums()
+    for file in files:
+        sums.add(read_header(file), path)
+    return sums
+
+
 def _model(
-    path: Path, config_path: Path, config: dict[str, Any], checkpoint: _Checkpoint, tensors: Sequence[Tensor]
+    path: Path, config_path: Path, config: dict[str, Any], checkpoint: _Checkpoint, sums: TensorSums
 ) -> ModelFiles:
-    layer_bytes, other_bytes = _by_module(tensors, path)
-    total = sum(tensor.bytes for tensor in tensors) if tensors else checkpoint.claimed_bytes
+    total = sums.total if sums.count else checkpoint.claimed_bytes
     return ModelFiles(
         path=str(path),
         config_path=str(config_path),
         config=config,
         tensor_bytes=total,
-        tensor_source=None if total is None else "headers" if tensors else "index",
-        layer_bytes=layer_bytes,
-        other_bytes=other_bytes,
-        bytes_by_dtype=_sums((tensor.dtype, tensor.bytes) for tensor in tensors),
+        tensor_source=None if total is None else "headers" if sums.count else "index",
+        layer_bytes=sums.by_layer(),
+        other_bytes=sums.by_other_module(),
+        bytes_by_dtype=sums.by_dtype,
         notes=checkpoint.notes,
     )
 
@@ -120,14 +141,18 @@ def _gguf_model(path: Path, file: Path) -> ModelFiles:
     missing = [part.name for part in files if not part.exists()]
     if missing and missing[0] == files[0].name:
         raise Unreadable("missing", f"{files[0]}: no such file; the first part has the model's metadata")
-    headers = [gguf.read_header(part) for part in files if part.name not in missing]
+    headers, sums = [], TensorSums()
+    for part in files:
+        if part.name not in missing:
+            header = gguf.read_header(part)
+            sums.add(header.tensors, path)
+            headers.append(header)
     checkpoint = _Checkpoint(
         notes=(f"{len(missing)} of {len(files)} parts are not in {file.parent}, so tensor bytes are not known",)
         if missing
         else ()
     )
-    tensors = [] if missing else [tensor for header in headers for tensor in header.tensors]
-    return _model(path, file, config_of(headers), checkpoint, tensors)
+    return _model(path, file, config_of(headers), checkpoint, TensorSums() if missing else sums)
 
 
 def _located(path: Path) -> tuple[Path, Path | None]:
@@ -178,72 +203,49 @@ def _without_index(directory: Path) -> _Checkpoint:
 
 def _index(path: Path) -> tuple[list[str], int | None]:
     """The names of the weight files, and the sum of tensor bytes where the index has one."""
-    index = _json_object(path, MAX_INDEX_BYTES)
-    weight_map, metadata = index.get("weight_map"), index.get("metadata")
-    if not isinstance(weight_map, dict) or not weight_map:
-        raise Unreadable("malformed", f"{path}: expected a weight_map that names the file of each tensor")
-    names = sorted({str(name) for name in weight_map.values()})
+    data = _content(path, MAX_INDEX_BYTES)
+    names: set[str] = set()
+    try:
+        index = msgspec.json.decode(data.removeprefix(codecs.BOM_UTF8), type=_Index)
+        for piece in pieces(_chunks(bytes(index.weight_map)), AFTER_TEXTS):
+            names.update(str(name) for name in msgspec.json.decode(piece, type=dict[str, Any]).values())
+        metadata = msgspec.json.decode(index.metadata)
+    except (ValueError, RecursionError) as exc:
+        raise _no_map(path) from exc
+    if not names:
+        raise _no_map(path)
     strange = next((name for name in names if Path(name).name != name or not name.endswith(".safetensors")), None)
     if strange is not None or len(names) > MAX_SHARDS:
         got = f"{strange[:100]!r}" if strange is not None else f"{len(names)} of them"
         raise Unreadable("absurd", f"{path}: expected names of safetensors files beside it, got {got}")
     total = metadata.get("total_size") if isinstance(metadata, dict) else None
     if not isinstance(total, int | float) or not 0 < total < _MAX_CHECKPOINT_BYTES:
-        return names, None
-    return names, int(total)
+        return sorted(names), None
+    return sorted(names), int(total)
 
 
-def _by_module(tensors: Sequence[Tensor], path: Path) -> tuple[tuple[int, ...] | None, dict[str, int]]:
-    """Bytes per decoder layer and per other module.
-
-    Of several stacks of layers (text, vision, multi-token prediction) the largest is the decoder.
-    """
-    stacks: dict[str, dict[int, int]] = {}
-    for tensor in tensors:
-        found = _LAYER.search(tensor.name)
-        if found:
-            stack = stacks.setdefault(tensor.name[: found.start()], {})
-            number = int(found[1][:9])
-            stack[number] = stack.get(number, 0) + tensor.bytes
-    decoder = max(stacks, key=lambda prefix: sum(stacks[prefix].values()), default=None)
-    other = _sums(
-        (_module(tensor.name), tensor.bytes) for tensor in tensors if not _is_in_stack(tensor.name, prefix=decoder)
+def _no_map(path: Path) -> Unreadable:
+    return Unreadable(
+        "malformed", f"{path}: expected a JSON object with a weight_map that names the file of each tensor"
     )
-    if decoder is None:
-        return None, other
-    layers = stacks[decoder]
-    if max(layers) >= MAX_LAYERS:
-        raise Unreadable("absurd", f"{path}: a tensor of layer {max(layers)}; expected fewer than {MAX_LAYERS} layers")
-    return tuple(layers.get(number, 0) for number in range(max(layers) + 1)), other
 
 
-def _is_in_stack(name: str, *, prefix: str | None) -> bool:
-    found = _LAYER.search(name)
-    return found is not None and name[: found.start()] == prefix
+def _chunks(data: bytes) -> Iterator[bytes]:
+    return (data[start : start + PIECE_BYTES] for start in range(0, len(data), PIECE_BYTES))
 
 
-def _module(name: str) -> str:
-    """The first part of a tensor's name that says something: ``model.embed_tokens.weight`` is of ``embed_tokens``."""
-    if _ENGRAM.search(name):
-        return "engram"
-    parts = name.split(".")
-    return next((part for part in parts[:-1] if part not in _WRAPPERS), parts[-1])
-
-
-def _sums(pairs: Iterator[tuple[str, int]]) -> dict[str, int]:
-    sums: dict[str, int] = {}
-    for key, count in pairs:
-        sums[key] = sums.get(key, 0) + count
-    return sums
-
-
-def _json_object(path: Path, max_bytes: int) -> dict[str, Any]:
+def _content(path: Path, max_bytes: int) -> bytes:
     if path.exists() and not path.is_file():
         raise Unreadable("not_regular", f"{path}: expected a regular file")
     with path.open("rb") as file:
         data = file.read(max_bytes + 1)
     if len(data) > max_bytes:
         raise Unreadable("too_large", f"{path}: expected at most {max_bytes} bytes of JSON, got more")
+    return data
+
+
+def _json_object(path: Path, max_bytes: int) -> dict[str, Any]:
+    data = _content(path, max_bytes)
     try:
         value = json.loads(data.decode("utf-8-sig"), object_pairs_hook=_unique)
     except _RepeatedKeyError as exc:

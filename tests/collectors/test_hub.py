@@ -194,7 +194,7 @@ def test_a_config_that_is_too_large(hub: FakeHub, tmp_path: Path) -> None:
     with pytest.raises(Unreadable) as caught:
         download(NAME, tmp_path, source=Source(endpoint=hub.url))
 
-    assert "expected at most 8,388,608 bytes, got more" in str(caught.value)
+    assert "expected at most 2,097,152 bytes, got more" in str(caught.value)
 
 
 def test_a_file_of_unknown_size(tmp_path: Path) -> None:

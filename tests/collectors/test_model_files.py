@@ -9,6 +9,8 @@ import pytest
 
 from collectors.errors import CollectorError, Refused, Unreadable
 from collectors.model_files import read_model
+from collectors.safetensors import Tensor
+from collectors.tensor_sums import TensorSums
 from tests.collectors.checkpoints import Tensors, write_index, write_safetensors
 from tests.collectors.test_procfs import as_nobody
 
@@ -246,9 +248,9 @@ def test_a_pipe_beside_the_model_is_not_waited_for(directory: Path) -> None:
 @pytest.mark.parametrize(
     ("index", "message"),
     [
-        ("[]", "expected a JSON object, got list"),
-        ("{}", "expected a weight_map that names the file of each tensor"),
-        ('{"weight_map": {}}', "expected a weight_map that names the file of each tensor"),
+        ("[]", "expected a JSON object with a weight_map"),
+        ("{}", "expected a JSON object with a weight_map that names the file of each tensor"),
+        ('{"weight_map": {}}', "expected a JSON object with a weight_map that names the file of each tensor"),
         ('{"weight_map": {"w": "../../secret.safetensors"}}', "beside it, got '../../secret.safetensors'"),
         ('{"weight_map": {"w": "/etc/passwd"}}', "beside it, got '/etc/passwd'"),
         ('{"weight_map": {"w": 5}}', "beside it, got '5'"),
@@ -264,6 +266,51 @@ def test_an_index_that_cannot_be_used(directory: Path, index: str, message: str)
     assert isinstance(error, Unreadable)
     assert str(error).startswith(f"{directory}/model.safetensors.index.json: ")
     assert message in str(error)
+
+
+def test_headers_that_no_model_has(directory: Path) -> None:
+    """All together they have a bound; none is read then."""
+    for number in range(4):
+        with (directory / f"model-{number}.safetensors").open("wb") as file:
+            file.write((72_000_000).to_bytes(8, "little"))
+            file.truncate(72_000_008)  # a hole: no header, were it read
+
+    assert str(fault(directory)) == (
+        f"{directory}: expected the weights of one model, whose safetensors headers have at most 134,217,728 bytes "
+        "together, got 288,000,000"
+    )
+
+
+@pytest.mark.parametrize(
+    "tensors",
+    [
+        [Tensor("w", "BF16", 0)] * 101,
+        [Tensor(f"{number}.w", "BF16", 0) for number in range(60)],
+        [Tensor(f"{number}.layers.1.w", "BF16", 0) for number in range(60)],
+        [Tensor("w", f"F{number}", 0) for number in range(60)],
+        [Tensor("w" * 1001, "BF16", 0)],
+    ],
+    ids=["tensors", "modules", "stacks", "types", "name"],
+)
+def test_more_of_anything_than_a_model_has(tensors: list[Tensor], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is kept of a checkpoint is bounded, whatever its headers say."""
+    monkeypatch.setattr("collectors.tensor_sums.MAX_TENSORS", 100)
+    monkeypatch.setattr("collectors.tensor_sums.MAX_SUMS", 50)
+
+    with pytest.raises(Unreadable, match=r"^/m: expected the weights of one model, at most 100 tensors in 50 layers"):
+        TensorSums().add(tensors, Path("/m"))
+
+
+def test_a_large_index(directory: Path) -> None:
+    """Its map is taken apart in pieces; the files of all of them count."""
+    weight_map = {f"model.layers.{number}.weight": f"model-{number % 3}.safetensors" for number in range(10_000)}
+    index = {"weight_map": weight_map, "metadata": {"total_size": 9}}
+    (directory / "model.safetensors.index.json").write_text(json.dumps(index, indent=2), encoding="utf-8")
+
+    model = read_model(directory)
+
+    assert model.notes == (f"3 of 3 weight files are not in {directory}; bytes are those of the index",)
+    assert model.tensor_bytes == 9
 
 
 def test_an_absurd_layer_number(directory: Path) -> None:

@@ -110,7 +110,7 @@ def test_one_number_that_can_not_be(config: dict[str, object], given: Arguments)
 
 def header_of(path: Path, content: bytes) -> list[Tensor]:
     path.write_bytes(content)
-    return read_header(path)
+    return list(read_header(path))
 
 
 @tried(
