@@ -1,5 +1,6 @@
 // The node page: draws each snapshot as it comes, and says so when none does.
 
+import { calmed } from "./collectors.js";
 import { changes } from "./coming.js";
 import { paintCursor } from "./cursor.js";
 import { h, update } from "./dom.js";
@@ -11,6 +12,7 @@ import { onPause, pauseButton, pausedNote } from "./pause.js";
 import { loadHistory, onRange, rangeButtons } from "./range.js";
 import { onRoute } from "./route.js";
 import { refreshTip } from "./tip.js";
+import { Seen } from "./seen.js";
 import { main, status, title, waiting } from "./view.js";
 
 const SCHEMA = "vramscope.snapshot/1";
@@ -21,6 +23,8 @@ const FROZEN_MS = 5000; // the agent answers, always with the same snapshot
 const node = document.getElementById("node");
 const banner = document.getElementById("banner");
 const history = new History();
+const seen = new Seen();
+let isOld = false; // what is on the page
 let heardAt = null; // performance.now() of the last sign of the agent
 let changedAt = null; // of the last new snapshot
 let drawn = null; // the snapshot on the page
@@ -31,12 +35,12 @@ let fault = null;
 async function take(fresh) {
   try {
     if (fresh.schema !== SCHEMA) throw new AgentFault("Page and agent are of different versions: reload this page");
-    const isOld = changedAt === null || performance.now() - changedAt > STALE_MS;
+    const wasSilent = changedAt === null || performance.now() - changedAt > STALE_MS;
     if (fresh.time !== newest?.time) changedAt = performance.now();
     newest = fresh;
     if (paused) showPause();
     else {
-      if (isOld) await loadHistory(history);
+      if (wasSilent) await loadHistory(history);
       show(fresh);
     }
     hear(null);
@@ -47,6 +51,7 @@ async function take(fresh) {
 
 function show(fresh) {
   history.extend(fresh);
+  seen.extend(fresh);
   const risen = drawn && changes(drawn, fresh);
   draw(fresh);
   if (risen) say(risen);
@@ -79,10 +84,9 @@ function hear(error) {
 }
 
 function draw(fresh) {
-  drawn = fresh;
-  update(node, main(fresh, history));
+  drawn = calmed(fresh);
+  update(node, main(drawn, history, seen));
   update(document.getElementById("version"), h("span", { id: "version" }, `vramscope ${fresh.version}`));
-  update(document.getElementById("status"), status(fresh));
   update(document.getElementById("range"), rangeButtons(fresh));
   showPause();
   refreshTip();
@@ -97,7 +101,9 @@ function showPause() {
 }
 
 function showTitle() {
-  const text = document.hidden || paused ? `paused · vramscope ${location.host}` : title(drawn);
+  update(document.getElementById("status"), status(drawn, isOld));
+  const text = document.hidden || paused || isOld ? `${isOld ? "old figures" : "paused"} · vramscope ${location.host}`
+    : title(drawn);
   if (document.title !== text) document.title = text;
 }
 
@@ -106,8 +112,10 @@ function showFreshness() {
   const now = performance.now();
   const silent = fault !== null || (heardAt !== null && now - heardAt > STALE_MS);
   const frozen = !silent && changedAt !== null && now - changedAt > FROZEN_MS;
-  banner.hidden = !silent && !frozen;
-  node.toggleAttribute("data-stale", silent || frozen);
+  isOld = silent || frozen;
+  banner.hidden = !isOld;
+  node.toggleAttribute("data-stale", isOld);
+  if (drawn) showTitle();
   if (banner.hidden) return;
   const [what, when] = banner.children;
   const still = drawn?.recording ? "The recording is over, or stands still" : "The agent answers, but its figures stand still";

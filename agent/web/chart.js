@@ -22,7 +22,7 @@ export function chart(server, pool, { history, pace }) {
   const points = thinned(all.filter(([time]) => time >= end - span), span);
   const known = points.filter(([, used]) => used !== null);
   const top = capacity ?? Math.max(1, ...known.map(([, used]) => used));
-  const last = known.at(-1)?.[1] ?? null;
+  const last = all.at(-1)[1];
   const left = last !== null && capacity !== null && foreseen(forecast, pace);
   const future = left ? Math.min(2 * span, Math.max(span / 4, left.likely * 1.2)) : 0;
   const plot = { start: end - span, end, future, pace, gap: history.gap, label: `Tokens of ${server} at a time`,
@@ -44,7 +44,7 @@ export function chart(server, pool, { history, pace }) {
 }
 
 /** What is known of a time, or without one of all that is shown. */
-function reading(all, known, { time, span, capacity, gap, pace }) {
+function reading(all, known, { time, span, capacity: latest, gap, pace }) {
   if (time === null) {
     const used = known.map((point) => point[1]);
     const seconds = used.length && known.at(-1)[0] - known[0][0];
@@ -54,7 +54,7 @@ function reading(all, known, { time, span, capacity, gap, pace }) {
   }
   const point = pointAt(all, time, gap);
   if (!point) return { time, items: [{ text: "its use is not known" }] };
-  const [at, used, cached = null] = point;
+  const [at, used, cached = null, capacity = latest] = point;
   const before = pointAt(all, at - MINUTE / pace, gap);
   return { time: at, items: [
     { component: "kv_used", text: `used ${count(used)}${capacity ? ` (${percent(used / capacity)})` : ""}` },
@@ -89,7 +89,6 @@ function area(run) {
   return `M${left} ${HEIGHT}L${run.join("L")}L${right} ${HEIGHT}Z`;
 }
 
-/** What the chart shows, in words. */
 function described({ span, known, last, pool, left }) {
   const { capacity_tokens: capacity, forecast } = pool;
   const used = known.map((point) => point[1]);

@@ -4,8 +4,16 @@ import { h } from "./dom.js";
 import { fold } from "./folds.js";
 import { count, duration, moment, UNKNOWN } from "./format.js";
 
+export const WAITS = "waiting for it to listen";
 const ONCE = "model"; // read once, not again and again: its age is no delay
 const NATURAL = new Intl.Collator("en", { numeric: true });
+
+/** A snapshot in which it is no fault that nothing listens yet where a server loads. */
+export function calmed(fresh) {
+  const isLoading = (target) => fresh.servers.some(({ name, state }) => name === target && state === "loading");
+  return { ...fresh, collectors: fresh.collectors.map((one) => (one.error?.startsWith("nothing listens")
+    && one.name === "endpoint" && isLoading(one.target) ? { ...one, error: null, waits: true } : one)) };
+}
 
 /** The view of all collectors; `nameOf` gives a target the name that people know it by. */
 export function collectors({ collectors: unsorted, reload }, nameOf) {
@@ -21,7 +29,6 @@ export function collectors({ collectors: unsorted, reload }, nameOf) {
     all.length > 0 && fold("collectors", "every collector", () => table(all, nameOf)));
 }
 
-/** Failures with the same sentence, together. */
 function alike(failing) {
   const groups = new Map();
   for (const one of failing) groups.set(one.error, [...(groups.get(one.error) ?? []), one]);
@@ -62,7 +69,7 @@ function table(all, nameOf) {
       "data-key": `${one.name} ${one.target}`, "data-collector": one.name, "data-success": String(one.success),
     },
       h("td", {}, one.name), h("td", {}, nameOf(one.target)),
-      h("td", { class: one.error ? "bad" : "" }, one.success ? "ok" : one.error ? "failed" : "not yet"),
+      h("td", { class: one.error ? "bad" : "" }, one.success ? "ok" : one.error ? "failed" : one.waits ? WAITS : "not yet"),
       h("td", {}, one.age_seconds === null ? UNKNOWN : duration(one.age_seconds), one.name === ONCE && ", read once"),
       h("td", {}, counts(Object.entries(one.failures)))))));
 }

@@ -3,9 +3,10 @@
 
 import { h } from "./dom.js";
 import { count, duration, gib, gpuName, percent, plural } from "./format.js";
-import { deviceSoonest, fullText, hasRoom, poolSoonest, riskTags } from "./outlook.js";
+import { deviceSoonest, fullText, hasRoom, heldFor, poolSoonest, riskTags } from "./outlook.js";
 import { nameOf } from "./pools.js";
 import { serverLink } from "./route.js";
+import { isAway } from "./seen.js";
 
 const LEVELS = ["watch", "at_risk", "critical", "down"];
 const RUNBOOKS = "https://github.com/vramscope/vramscope/blob/main/docs/runbooks";
@@ -23,14 +24,16 @@ const CHANCES = {
   probability_2min: "chance that it is full within 2 min", probability_5min: "within 5 min",
 };
 
-/** The list of these servers and devices; `links` leads from a server to its view. */
-export function coming(servers, devices, { links }) {
+/** The list of these servers and devices; `links` leads from a server to its view, `seen` is what the page has seen. */
+export function coming(servers, devices, { links, seen }) {
   const found = risky(servers, devices);
+  const away = servers.filter((one) => !isRisky(one) && (links ? isAway(one) : one.state !== "serving"));
   return h("section", { class: "card", id: "coming", "aria-label": "About to go wrong" },
     h("h2", {}, "About to go wrong", found.length > 0 && h("span", { class: "sub" },
       `${share(servers, "server")}, ${share(devices, "GPU")}`)),
-    found.length ? h("ul", { class: "coming" }, found.map((one) => entry(one, links)))
-      : h("p", { class: "note" }, well(servers, devices)));
+    found.length > 0 && h("ul", { class: "coming" }, found.map((one) => entry(one, links, seen))),
+    away.length + !found.length > 0 && h("p", { class: "note" },
+      away.map((one) => `${one.name} is ${one.state}, ${seen.lasting(one)}. `), !found.length && well(servers, devices, away)));
 }
 
 /** What is down or has a level of risk above ok, the gravest first. */
@@ -43,7 +46,7 @@ export function risky(servers, devices) {
 }
 
 /** That nothing is about to go wrong, with what is nearest to it. */
-function well(servers, devices) {
+function well(servers, devices, away) {
   const least = lowest(devices);
   const pools = servers.flatMap((server) => server.pools.map(({ used_ratio: ratio, forecast }) => ({
     name: server.name, ratio, left: poolSoonest({ pools: [{ forecast }] }), chance: forecast?.probability_5min ?? null,
@@ -56,10 +59,10 @@ function well(servers, devices) {
     first && `at its present course the KV pool of ${first.name} is full in ${duration(first.left)}${
       first.chance === null ? "" : `, with a chance of ${percent(first.chance)} within 5 min`}`,
   ].filter((text) => text);
-  return `Nothing: no server and no GPU has a risk that is known${near.length ? `; ${near.join(", ")}` : ""}.`;
+  const none = away.length ? `No ${servers.length > away.length ? "other server and no " : ""}GPU` : "Nothing: no server and no GPU";
+  return `${none} has a risk that is known${near.length ? `; ${near.join(", ")}` : ""}.`;
 }
 
-/** The device with the least headroom that is known. */
 export function lowest(devices) {
   const known = devices.filter((device) => device.headroom_ratio !== null);
   return known.sort((a, b) => a.headroom_ratio - b.headroom_ratio)[0];
@@ -74,14 +77,14 @@ function share(all, noun) {
   return `${count(all.filter(isRisky).length)} of ${plural(all.length, noun)}`;
 }
 
-function entry(one, links) {
-  const isDown = one.state === "down";
+function entry(one, links, seen) {
   const page = one.risk?.reason ? PAGES[one.risk.reason] : "server-blind";
+  const isPast = heldFor(one.risk, one.pools ? "pool_exhaustion" : "device_creep") !== null && one.left > 0;
   return h("li", { "data-key": one.is, "data-coming": one.is },
     h("b", {}, links && one.pools ? serverLink(one.name) : one.called), " ",
-    isDown && h("span", { class: "tag", "data-state": "down" }, "down"), riskTags(one),
-    one.left !== null && h("span", ...left(one)),
-    h("small", {}, [place(one), isDown && since(one), one.risk && because(one.risk)].filter((text) => text).join("; ")),
+    isAway(one) && h("span", { class: "tag", "data-state": one.state }, one.state), riskTags(one),
+    one.left !== null && !isPast && h("span", ...left(one)),
+    h("small", {}, [place(one), isAway(one) && since(one, seen), one.risk && because(one.risk)].filter((text) => text).join("; ")),
     page && h("a", { class: "runbook", href: `${RUNBOOKS}/${page}.md`, rel: "noreferrer" }, "what to do"));
 }
 
@@ -92,7 +95,7 @@ function left({ left: seconds, pools = [] }) {
   return [{ class: "left", "data-past": fullest && hasRoom(fullest) && "" }, fullest ? fullText(fullest) : "full"];
 }
 
-const since = ({ age_seconds: age }) => (age === null ? "" : `last answer ${duration(age)} ago`);
+const since = (one, seen) => (one.age_seconds === null ? seen.lasting(one) : `last answer ${duration(one.age_seconds)} ago`);
 
 /** Where a server is: its GPUs, and of several pools those that are as grave as it is. */
 function place(one) {
@@ -104,17 +107,14 @@ function place(one) {
   return `${pools.join(", ")}${on && ` on ${on}`}`.trim();
 }
 
-/** The numbers behind a risk; of one that is held, how long ago it was so last, and how old they are. */
-function because({ level, numbers, held_seconds: held, numbers_age_seconds: age }) {
-  const said = Object.entries(numbers).filter(([name]) => !(name in SHOWN)).map(([name, value]) => figure(name, value));
-  const figures = said.join(", ");
-  if (held === null) return figures;
-  const last = `held: last ${level.replace("_", " ")} ${duration(held)} ago`;
-  if (!figures) return last;
-  return age > held - 1 ? `${last}, with ${figures}` : `${last}; ${age > 0 ? `${duration(age)} ago` : "now"} ${figures}`;
+/** The numbers behind a risk; of one that is held without chances, and of when they are. */
+function because({ numbers, held_seconds: held, numbers_age_seconds: age }) {
+  const figures = Object.entries(numbers).filter(([name]) => !(name in SHOWN || (held !== null && name in CHANCES)))
+    .map(([name, value]) => figure(name, value)).join(", ");
+  if (held === null || !figures) return figures;
+  return `${age > held - 1 ? "then" : age > 0 ? `${duration(age)} ago` : "now"} ${figures}`;
 }
 
-/** A number by the unit at the end of its name. */
 function figure(name, value) {
   if (name in CHANCES) return `${CHANCES[name]} ${percent(value)}`;
   const words = (unit) => name.replace(unit, "").replaceAll("_", " ");

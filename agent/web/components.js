@@ -31,7 +31,6 @@ export const label = (component) => ALL[component]?.[0] ?? component;
 export const meaning = (component) => ALL[component]?.[1] ?? "";
 export const isPool = (component) => component.startsWith("kv_");
 
-/** Names of components in the order they are drawn. */
 export const inOrder = (components) => [...components].sort((a, b) => rank(a) - rank(b));
 
 /** The components of a device in the order they are drawn: driver, server by server, the rest, free. */

@@ -18,14 +18,14 @@ export function paintCursor() {
 }
 
 function paint(slider, plot) {
-  const { start, end, gap, pace, read } = plot;
+  const { start, end, gap, pace, now, read } = plot;
   const near = gap / 2; // charts end at their newest look, one a little before another
   const isOff = chosen !== null && (chosen < start - near || chosen > end + near);
   const time = chosen === null || isOff ? null : Math.min(Math.max(chosen, start), end);
   const before = painted.get(slider);
   const off = isOff ? clock(chosen) : null;
-  if (before?.plot === plot && before.time === time && before.off === off) return;
-  painted.set(slider, { plot, time, off });
+  if (before?.plot === plot && before.time === time && before.off === off && before.now === now) return;
+  painted.set(slider, { plot, time, off, now });
   const { time: found = null, items } = isOff ? { items: [{ text: `not known of ${off}` }] } : read(time);
   const ago = found === null ? "" : `${duration((end - found) * pace)} before now`;
   const head = ago && pace === 1 ? `${clock(found)}, ${ago}` : ago;

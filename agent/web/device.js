@@ -20,7 +20,6 @@ const HEADROOM = "Room for temporaries and fragmentation: what is free, activati
   + "high bound.";
 const KINDS = { unified: "unified memory", mig: "MIG instance" };
 
-/** The card of one device. */
 export function deviceCard(device, view) {
   return h("article", { class: "card", "data-key": device.uuid, "data-gpu": device.gpu, "data-stale": stale(device) },
     h("h2", {}, gpuName(device.gpu), h("span", { class: "sub" }, identity(device)), riskTags(device)), deviceBody(device, view));
@@ -41,7 +40,6 @@ export function deviceBody(device, view) {
   ];
 }
 
-/** Name, kind and UUID. */
 export function identity(device) {
   return [device.name ?? "", " ", device.memory_kind in KINDS && h("span", { class: "tag" }, KINDS[device.memory_kind]),
     " ", h("small", {}, device.uuid)];

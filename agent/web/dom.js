@@ -11,7 +11,6 @@ export function h(tag, attributes, ...children) {
   return described(tag, null, attributes, children);
 }
 
-/** An SVG element, likewise. */
 export function svg(tag, attributes, ...children) {
   return described(tag, SVG, attributes, children);
 }

@@ -38,7 +38,6 @@ export function partTip(device, part, server) {
     budgetLines(part.component, range, part.bytes, server));
 }
 
-/** What is known of a server's KV pool as a whole. */
 export function poolTip(device, bytes, name, server) {
   return lines(`${label("kv_pool")}${of(name)}: ${gib(bytes)} GiB`, `${meaning("kv_pool")}: the sum of its parts.`,
     budgetLines("kv_pool", bounds(device, name, "kv_pool"), bytes, server));

@@ -44,7 +44,6 @@ function serverFigures(device, parts, name, server) {
   ];
 }
 
-/** The row of a sum of parts. */
 function total(device, { parts, ...rest }, attributes) {
   return row(device, { bytes: sum(parts.map((part) => part.bytes)), ...rest }, attributes);
 }

@@ -40,7 +40,6 @@ export const plural = (number, noun) => `${count(number)} ${noun}${number === 1 
 /** A time of the wall clock, seconds since the epoch: ISO date and time where this browser is, and its zone by name. */
 export const moment = (seconds) => `${here(seconds).replace("T", " ")} ${zone(seconds)}`;
 
-
 /** The time of the day of a moment, where this browser is. */
 export const clock = (seconds) => here(seconds).slice(11);
 

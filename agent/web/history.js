@@ -11,11 +11,11 @@ export class History {
   #devices = new Map();
   #kept = KEPT_SECONDS;
 
-  /** `recorded` is what is older, of a recorder; `minutes`: how many are shown, without them what there is. */
+  /** `recorded` is what is older, of a recorder; `minutes`: how many are shown, without them what there is. Points of a
+   * pool from before a restart, which the agent forgets, stay. */
   load(recent, recorded = null, minutes = null) {
     this.span = minutes && minutes * 60;
     this.#kept = Math.max(KEPT_SECONDS, this.span ?? 0);
-    this.#points.clear();
     for (const pool of [...recorded?.pools ?? [], ...recent.pools]) {
       const name = key(pool.server, pool);
       this.#points.set(name, joined(this.#points.get(name) ?? [], pool.points));
@@ -34,7 +34,7 @@ export class History {
       const points = this.#points.get(name) ?? [];
       cut(points, now, this.#kept);
       const pool = used.get(name);
-      points.push([now, pool?.used_tokens ?? null, pool?.cached_tokens ?? null]);
+      points.push([now, pool?.used_tokens ?? null, pool?.cached_tokens ?? null, pool?.capacity_tokens]);
       if (pool || points.some(([, tokens]) => tokens !== null)) this.#points.set(name, points);
       else this.#points.delete(name);
     }
@@ -88,10 +88,13 @@ function summed(known, names, sizes) {
   return sums;
 }
 
-/** The points of `old` that are before all of `recent`, and these. */
+/** The points of `old` that are before all of `recent`, and these; what nobody looked at in between is not known. */
 function joined(old, recent) {
   const first = recent[0]?.[0] ?? Infinity;
-  return [...old.filter(([time]) => time < first), ...recent];
+  const older = old.filter(([time]) => time < first);
+  const last = older.at(-1)?.[0];
+  if (first - last > 2 * STEP_SECONDS && recent.length) older.push([last + 1, null]);
+  return [...older, ...recent];
 }
 
 /** Without what is older than so many seconds, or not before `now`. */

@@ -6,7 +6,6 @@ const DEADLINE_MS = 4000;
 const SILENT_MS = 8000; // the agent says something every two seconds
 const BACK_OFF_MS = [1000, 2000, 5000, 15000, 30000]; // from a stream that failed to the next one
 
-/** What the agent did not answer as it should. */
 export class AgentFault extends Error {}
 
 export const UNREACHABLE = "Agent not reachable";

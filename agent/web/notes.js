@@ -9,7 +9,6 @@ export function prose(text) {
     .replace(/(?<= )-(?=[\d.,]+ [KMG]?i?B\b)/g, "\u2212"));
 }
 
-/** The notes of one thing. */
 export function notes(sentences) {
   return sentences.length ? h("ul", { class: "notes" }, sentences.map((text) => h("li", {}, prose(text)))) : null;
 }

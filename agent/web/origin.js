@@ -4,7 +4,6 @@ import { h } from "./dom.js";
 import { fold } from "./folds.js";
 import { count, gib, gpuName, moment, plural } from "./format.js";
 
-/** The disclosure of one server. */
 export function origin(server) {
   const names = Object.keys(server.arguments);
   const summary = `how it was ${server.configured ? "configured" : "found"}: ${

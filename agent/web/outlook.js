@@ -14,6 +14,7 @@ const REASONS = {
   fragmentation: "fragmented", sleep_residue: "holds much in its sleep", restart_loop: "restarts again and again",
   host_memory: "the host is short of memory", hardware: "hardware", blind: "it is not read",
 };
+const PAST = { runs: "was running", are: "were", creeps: "crept", is: "was", holds: "held", restarts: "restarted" };
 const OUTCOMES = {
   preempt: "a running request loses its KV and is computed again", retract: "running requests are computed again",
   pause: "the newest requests are paused", queue: "new requests wait", refuse: "all running requests fail",
@@ -23,24 +24,30 @@ const FULL_RATIO = 0.9; // a pool that ran out lately and is used less has room 
 const OWNERS = { other_processes: "processes of no server", hidden: "no visible process", host: "the host" };
 
 /** The level of risk and its reason as a tag, and small ones of the other reasons; nothing while all is well. */
-export function riskTags({ risk }) {
+export function riskTags(one) {
+  const { risk } = one;
   if (!risk || risk.level === "ok") return null;
-  return [
-    riskTag("tag", risk.reason, risk.level, risk.held_seconds === null ? "" : ", held"),
-    Object.entries(risk.also).map(([reason, level]) => riskTag("tag also", reason, level,
-      risk.also_held_seconds[reason] === undefined ? "" : ", held")),
-  ];
+  return [riskTag("tag", risk.reason, risk.level, one),
+    Object.entries(risk.also).map(([reason, level]) => riskTag("tag also", reason, level, one))];
 }
 
-/** The same as a line of its own in a row. */
+/** How long ago something asked last for the level that a reason is held at; null where it is not held. */
+export function heldFor(risk, reason) {
+  return (risk?.reason === reason ? risk.held_seconds : risk?.also_held_seconds[reason]) ?? null;
+}
+
 export function risky(one) {
   const tags = riskTags(one);
   return tags && h("span", { class: "risks" }, tags);
 }
 
-function riskTag(kind, reason, level, held = "") {
-  return h("span", { class: kind, "data-risk": level, "data-reason": reason,
-    "data-held": held ? "" : null }, `${level.replace("_", " ")}${held}: ${REASONS[reason] ?? reason}`);
+function riskTag(kind, reason, level, { risk, pools = [] }) {
+  const held = heldFor(risk, reason);
+  const full = pools.filter(({ forecast }) => forecast?.exhausted);
+  const words = reason === "pool_exhaustion" && full.length && full.every(hasRoom) ? "a KV pool ran full" : REASONS[reason];
+  return h("span", { class: kind, "data-risk": level, "data-reason": reason, "data-held": held === null ? null : "" },
+    `${level.replace("_", " ")}${held === null ? `: ${words}`
+      : `, held: ${words.replace(/\w+/g, (word) => PAST[word] ?? word)} ${duration(held)} ago`}`);
 }
 
 /** Seconds until the first of a server's pools is full, 0 where one is; null where that is not foreseen. */

@@ -14,7 +14,6 @@ import { stack } from "./stack.js";
 
 const FEW = 2; // so many have their charts without being asked
 
-/** The list of all devices. */
 export function overview(devices, view) {
   const most = Math.max(...devices.map((device) => device.total_bytes ?? 0));
   const components = inOrder(new Set(devices.flatMap((device) => device.components.map((part) => part.component))));

@@ -6,7 +6,6 @@ import { onKey } from "./keys.js";
 
 const KEY = "p";
 
-/** The button in the page's head. */
 export function pauseButton(paused) {
   return h("div", { id: "pause" }, h("button", { type: "button", "data-pause": "", "aria-pressed": String(paused),
     "aria-keyshortcuts": KEY, "data-tip": `Key: ${KEY}` }, paused ? "go on" : "pause"));
@@ -20,7 +19,6 @@ export function pausedNote(shown, now) {
     h("button", { type: "button", "data-pause": "" }, "go on"), h("small", {}, ` or key ${KEY}`)]);
 }
 
-/** `toggle` pauses, or goes on. */
 export function onPause(toggle) {
   document.addEventListener("click", ({ target }) => target.closest("[data-pause]") && toggle());
   onKey((key) => key.toLowerCase() === KEY && toggle());

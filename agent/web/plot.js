@@ -44,9 +44,8 @@ export function plotsOf(sliders) {
 
 export const plotOf = (slider) => plots.get(slider.dataset.plot);
 
-export const isPlotted = (name) => plots.has(name);
+export const plotted = (name) => plots.get(name);
 
-/** Where a time is from left to right. */
 export function xOf({ start, end, future }) {
   return (time) => round((WIDTH * (time - start)) / (end - start + future));
 }

@@ -11,13 +11,24 @@ import { why } from "./tip.js";
 const STATES = ["used", "reserved", "cached", "free", "available"];
 const STEPS = 20; // pools within 5 % of each other keep their places, so that the list stands still
 
-/** All pools of a server: one drawn out, several as rows that open. */
 export function pools(server, view) {
-  if (!server.pools.length) return null;
+  if (!server.pools.length) return pastPools(server, view);
   if (server.pools.length === 1) return single(server, server.pools[0], view);
   return h("section", { class: "kv" },
     h("h3", {}, `${server.pools.length} KV pools`, h("small", {}, "the fullest first")),
     h("div", { class: "list" }, byFullness(server.pools).map((pool) => row(server, pool, view))));
+}
+
+/** What the pools of one that is down, or loads, held before, as far as the page has drawn it. */
+export function pastPools(server, view) {
+  const before = view.seen.before(server);
+  if (server.pools.length) return null;
+  const charts = before.pools.map((pool) => [nameOf(before, pool), chart(server.name, { ...pool, forecast: null }, view)])
+    .filter(([, drawn]) => drawn);
+  if (!charts.length) return null;
+  const many = charts.length > 1 && `${charts.length} KV pools before it went down`;
+  return h("section", { class: "kv was" }, many ? fold(`was ${server.name}`, many, () => charts)
+    : [h("h3", {}, charts[0][0], h("small", {}, "before it went down")), charts[0][1]]);
 }
 
 function single(server, pool, view) {
@@ -68,7 +79,6 @@ export function thinPools(server) {
   ];
 }
 
-/** The fullest first. */
 export function byFullness(all) {
   const step = (pool) => Math.floor((pool.used_ratio ?? -1) * STEPS);
   return [...all].sort((a, b) => step(b) - step(a));
@@ -78,7 +88,6 @@ function data(pool) {
   return { "data-pool": pool.kind, "data-replica": pool.replica, "data-ratio": pool.used_ratio };
 }
 
-/** What a pool is called among those of its server. */
 export function nameOf(server, pool) {
   const several = (field) => new Set(server.pools.map((other) => other[field])).size > 1;
   return [

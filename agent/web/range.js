@@ -22,7 +22,6 @@ export function rangeButtons({ recorder, recording }) {
     }, minutes ? `${minutes} min` : "auto")));
 }
 
-/** Fill the history for the range that is chosen. */
 export async function loadHistory(history) {
   const minutes = chosen;
   const isLong = minutes > RECENT_MINUTES;

@@ -23,6 +23,10 @@ export function serverLink(name) {
 /** Draw anew when the address asks for another view; the keyboard goes on at its heading, or where it came from. */
 export function onRoute(redraw) {
   let before = wanted();
+  document.getElementById("skip").addEventListener("click", (event) => {
+    event.preventDefault();
+    document.querySelector("#servers a, #view h2")?.focus();
+  });
   window.addEventListener("hashchange", () => {
     redraw();
     const came = [...document.querySelectorAll("#node a")].find((link) => link.hash === addressOf(before ?? ""));

@@ -1,6 +1,7 @@
 // One inference server: what runs, its state, its requests and KV pools, and how it was found and started.
 
 import { beside } from "./beside.js";
+import { WAITS } from "./collectors.js";
 import { h } from "./dom.js";
 import { known, lines } from "./evidence.js";
 import { count, duration, gib, gpuName, UNKNOWN } from "./format.js";
@@ -21,7 +22,6 @@ const COUNTS = {
   refusals: "Requests seen to fail for want of KV",
 };
 
-/** Servers with the gravest state first. */
 export function gravest(servers) {
   return [...servers].sort((a, b) => STATES.indexOf(a.state) - STATES.indexOf(b.state));
 }
@@ -34,7 +34,6 @@ export function serverCard(server, view) {
     serverBody(server, view, pools(server, view)));
 }
 
-/** The row of a server in a list; it leads to the server's view. */
 export function serverRow(server, view) {
   const { running, waiting } = server.requests;
   return h("a", {
@@ -51,10 +50,11 @@ export function serverRow(server, view) {
 /** What is known of a server; `kv` is what it shows of its pools. */
 export function serverBody(server, view, kv = null) {
   const gpus = [...new Set(server.ranks.map((rank) => rank.gpu))];
+  const before = view.seen.before(server);
   return [
     h("dl", { class: "facts" },
-      fact("model", server.model ?? UNKNOWN),
-      fact("engine", `${server.engine ?? ""} ${server.version ?? ""}`),
+      fact("model", lastKnown(server.model, before.model) ?? UNKNOWN),
+      fact("engine", [server.engine, " ", lastKnown(server.version, before.version)]),
       fact("url", server.url || UNKNOWN),
       gpus.length > 0 && fact("on", gpus.map(gpuName).join(", ")),
       server.restarts > 0 && fact("restarts", count(server.restarts))),
@@ -70,7 +70,6 @@ export function serverBody(server, view, kv = null) {
   ];
 }
 
-/** The state of a server. */
 export function tag(server) {
   return h("span", { class: "tag", "data-state": server.state }, server.state);
 }
@@ -98,8 +97,10 @@ function stateNote(server, view) {
     sleeping: `It sleeps and has given memory back: ${gib(held)} GiB are still held by its processes.`,
     down: "Nothing answers, and no process of it is known: no memory is shown as its own.",
   }[server.state];
-  return text && h("p", { class: "note" }, text);
+  return text && h("p", { class: "note" }, view.waits.has(server.name) && [prose(WAITS), ". "], text);
 }
+
+const lastKnown = (now, before) => now ?? (before && h("span", { class: "was" }, before, " before it went down"));
 
 function fact(name, value) {
   return h("div", {}, h("dt", {}, name), h("dd", { "data-fact": name }, value));

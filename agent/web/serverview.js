@@ -6,7 +6,8 @@ import { coming } from "./coming.js";
 import { h } from "./dom.js";
 import { count, percent } from "./format.js";
 import { overview } from "./overview.js";
-import { byFullness, nameOf, poolHead, poolMap } from "./pools.js";
+import { byFullness, nameOf, pastPools, poolHead, poolMap } from "./pools.js";
+import { isAway } from "./seen.js";
 import { serverBody, stale, tag } from "./server.js";
 import { riskTags } from "./outlook.js";
 
@@ -24,12 +25,16 @@ function gone(name) {
 }
 
 function known(server, view) {
-  const names = new Set(server.devices);
-  const devices = view.devices.filter((device) => names.has(device.uuid)
+  const names = new Set([...server.devices, ...view.seen.before(server).devices]);
+  const own = view.devices.filter((device) => names.has(device.uuid)
     || device.components.some((part) => part.server === server.name));
+  const isLost = !own.length && isAway(server);
+  const devices = isLost ? view.devices : own;
+  const past = pastPools(server, view);
   return [
     h("h2", { tabindex: -1 }, server.name, tag(server), riskTags(server)),
-    coming([server], devices, { links: false }),
+    coming([server], devices, { links: false, seen: view.seen }),
+    past && h("section", { class: "card", "aria-label": "KV pools" }, past),
     server.pools.length > 0 && h("section", { class: "card", "aria-label": "KV pools" },
       h("h2", {}, server.pools.length > 1 ? `${server.pools.length} KV pools` : "KV pool",
         h("span", { class: "sub" }, "tokens by what holds them")),
@@ -41,11 +46,11 @@ function known(server, view) {
       "data-stale": stale(server) }, serverBody(server, view)),
     h("div", { class: "column" },
       chains(server),
+      isLost && h("p", { class: "note" }, "On which GPUs it was is not known here: these are all of them."),
       devices.length > 0 && overview(devices, view)),
   ];
 }
 
-/** How long the sequences are that run, where that is known. */
 function chains(server) {
   const pools = server.pools.filter((pool) => pool.forecast?.chains);
   if (!pools.length) return null;

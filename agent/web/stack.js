@@ -5,7 +5,7 @@ import { inOrder, label } from "./components.js";
 import { h, svg } from "./dom.js";
 import { lines } from "./evidence.js";
 import { clock, duration, gib, gpuName, signedGib, sum } from "./format.js";
-import { HEIGHT, isPlotted, picture, pointAt, round, spanOf, unbroken, xOf } from "./plot.js";
+import { HEIGHT, picture, plotted, pointAt, round, spanOf, unbroken, xOf } from "./plot.js";
 
 const MINUTE = 60;
 const BRIEF = "all "; // of all devices side by side components are told of a time only
@@ -20,9 +20,9 @@ export function stack(device, { history, pace }, place = "card") {
     device.total_bytes]);
   const name = `${place} ${device.uuid}`;
   const before = drawn.get(name);
-  if (before?.stamp === stamp && isPlotted(name)) return before.figure;
-  const figure = stacked(name, device, looks, { ...history, pace });
+  const figure = before?.stamp === stamp && plotted(name) ? before.figure : stacked(name, device, looks, { ...history, pace });
   drawn.set(name, { stamp, figure });
+  plotted(name).now = device;
   return figure;
 }
 
@@ -35,8 +35,8 @@ function stacked(name, { gpu, total_bytes: total }, { components, points: all, u
   const names = inOrder(components.filter((name) => name !== "free"));
   const places = names.map((name) => components.indexOf(name));
   const plot = { start: end - span, end, future: 0, pace, gap, label: `Memory of ${gpuName(gpu)} at a time`,
-    read: (time) => reading(time, { brief: name.startsWith(BRIEF), all, points, older, total, names, places, gap, end,
-      pace }) };
+    read: (time) => reading(time, { brief: name.startsWith(BRIEF), now: time === null && plot.now.components, all, points,
+      older, total, components, names, places, gap, end, pace }) };
   const x = xOf(plot);
   const under = (runs) => runs.map((run) => steps(run, x, (bytes) => round(HEIGHT - (HEIGHT * bytes) / total))).join("");
   const upTo = (last) => under(unbroken(points.map(([time, sizes]) => [time,
@@ -47,7 +47,7 @@ function stacked(name, { gpu, total_bytes: total }, { components, points: all, u
     "data-points": points.length, "data-older": older.length },
   h("figcaption", {}, h("b", {}, gpuName(gpu)), ` of ${gib(total)} GiB`),
   picture(name, plot, lines(
-    `Memory in use over ${duration(span * pace)}: now ${gib(known.at(-1) ?? null)} of ${gib(total)} GiB.`,
+    `Memory in use over ${duration(span * pace)}: at ${clock(end)} ${gib(known.at(-1) ?? null)} of ${gib(total)} GiB.`,
     known.length > 0 && `At most ${gib(Math.max(...known))}, at least ${gib(Math.min(...known))} GiB.`),
   [svg("path", { class: "older", d: under(unbroken([...older.filter(([time]) => time >= end - span), all[0][1] && known.length
     ? [first, total - (all[0][1][components.indexOf("free")] ?? 0)] : [first, null]], gap)) }), layers]));
@@ -65,11 +65,12 @@ function steps(run, x, y) {
   return `${path}H${x(run.at(-1)[0])}V${HEIGHT}Z`;
 }
 
-/** What a device held at a time, by component where that is known; without one at its newest look. */
-function reading(time, { brief, all, points, older, total, names, places, gap, end, pace }) {
+/** What a device held at a time, by component where that is known; without one what it holds `now`. */
+function reading(time, { now, brief, all, points, older, total, components, names, places, gap, end, pace }) {
   const at = time ?? end;
   const usedOf = (sizes) => sum(places.map((place) => sizes[place] ?? 0));
-  const found = pointAt(all, at, gap);
+  const found = now.length ? [at, components.map((name) => sum(now.filter((part) => part.component === name)
+    .map((part) => part.bytes)))] : pointAt(all, at, gap);
   if (!found) {
     const point = pointAt(older, at, gap);
     return { time, items: [{ text: point ? `${gib(point[1])} GiB used, not known of what; ${gib(total - point[1])} free`
@@ -80,7 +81,7 @@ function reading(time, { brief, all, points, older, total, names, places, gap, e
   const change = time === null ? changed(points, names, places, pace) : before
     && `, ${signedGib(used - usedOf(before[1]))} over the minute before`;
   return { time: time === null ? null : found[0], items: [
-    { text: `${time === null ? `at ${clock(end)} ` : ""}${gib(used)} GiB used, ${gib(total - used)} free${
+    { text: `${now.length ? "now " : time === null ? `at ${clock(end)} ` : ""}${gib(used)} GiB used, ${gib(total - used)} free${
       change ?? ""}` },
     ...brief && time === null ? [] : names.map((name, i) => [name, found[1][places[i]]]).filter(([, bytes]) => bytes >= LEAST)
       .map(([name, bytes]) => ({ component: name, text: `${label(name)} ${gib(bytes)}` })),

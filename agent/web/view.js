@@ -4,7 +4,7 @@ import { collectors } from "./collectors.js";
 import { coming, levelOf, lowest, risky } from "./coming.js";
 import { deviceCard } from "./device.js";
 import { h } from "./dom.js";
-import { gpuName, percent, moment } from "./format.js";
+import { clock, gpuName, percent, moment } from "./format.js";
 import { gathered, prose } from "./notes.js";
 import { overview } from "./overview.js";
 import { wanted } from "./route.js";
@@ -20,19 +20,20 @@ const NO_GPU = "The agent shows no GPU. Check that nvidia-smi works on this host
 const NO_SERVER = "No inference server was found among this host's processes, and the settings name none. One that "
   + "starts is picked up by itself; one that the agent can't see is named by its url: under servers: in the settings.";
 
-/** The page's main element. */
-export function main(fresh, history) {
+export function main(fresh, history, seen) {
   const gpus = new Map(fresh.devices.map((device) => [device.uuid, gpuName(device.gpu)]));
   const view = {
-    history, devices: fresh.devices, host: fresh.host_memory, pace: fresh.pace, rule: fresh.thresholds.headroom_ratio,
+    history, seen, devices: fresh.devices, host: fresh.host_memory, pace: fresh.pace,
+    rule: fresh.thresholds.headroom_ratio,
     servers: new Map(fresh.servers.map((server) => [server.name, server])),
+    waits: new Set(fresh.collectors.filter((one) => one.waits).map((one) => one.target)),
     faultsOf: (target) => [...new Set(fresh.collectors
       .filter((one) => one.error && target !== "" && one.target === target).map((one) => one.error))],
   };
   const name = wanted();
   if (name !== null) return h("main", { id: "node" }, serverView(name, view));
   return h("main", { id: "node" },
-    fresh.servers.length + fresh.devices.length > 0 && coming(fresh.servers, fresh.devices, { links: true }),
+    fresh.servers.length + fresh.devices.length > 0 && coming(fresh.servers, fresh.devices, { links: true, seen }),
     h("div", { class: "columns", "data-key": "overview" },
       h("div", { class: "column", id: "devices", role: "region", "aria-label": "GPUs" }, devices(fresh, view)),
       h("div", { class: "column", id: "servers", role: "region", "aria-label": "Servers" }, servers(fresh, view))),
@@ -66,8 +67,8 @@ export function waiting(what) {
   return h("article", { class: "card", "data-waiting": what }, h("p", { class: "note" }, `Waiting for the first ${what}.`));
 }
 
-/** The line at the top: where, what, and whether all is well. */
-export function status(fresh) {
+/** The line at the top: where, what, and whether all is well, or that all is old. */
+export function status(fresh, isOld) {
   const driver = fresh.devices.find((device) => device.driver)?.driver;
   const least = lowest(fresh.devices);
   const states = tally(fresh.servers.map((server) => server.state));
@@ -84,7 +85,7 @@ export function status(fresh) {
       `${fresh.devices.length} GPUs, lowest headroom ${percent(least.headroom_ratio)} on ${gpuName(least.gpu)}`),
     fresh.servers.length > SERVER_CARDS && h("span", {}, `${fresh.servers.length} servers: ${states}`),
     fresh.reload && !fresh.reload.success && h("span", { class: "bad" }, "settings not reloaded"),
-    h("span", { class: failing ? "sources bad" : "sources" }, failing
+    h("span", { class: failing || isOld ? "sources bad" : "sources" }, isOld ? `figures of ${clock(fresh.time)}, old` : failing
       ? `${failing} of ${fresh.collectors.length} collectors failing` : "all collectors ok"));
 }
 
@@ -93,7 +94,7 @@ export function title({ servers: serving, devices: all }) {
   const [first] = risky(serving, all);
   const least = lowest(all);
   const level = first && levelOf(first);
-  const said = GRAVE.includes(level) ? `${level.replace("_", " ")}: ${first.called}`
+  const said = GRAVE.includes(level) ? `${level.replace("_", " ")}${first.risk?.held_seconds == null ? "" : ", held"}: ${first.called}`
     : least && `${percent(least.headroom_ratio)} headroom`;
   return `${said ? `${said} · ` : ""}vramscope ${location.host}`;
 }

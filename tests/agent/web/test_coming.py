@@ -31,7 +31,7 @@ def coming(page: Page) -> str:
 
 
 def test_a_level_that_is_held_says_since_when_and_how_old_its_numbers_are(show: Open) -> None:
-    """What was so three minutes ago is not passed off as so now; the tag says it as well."""
+    """What was so three minutes ago is not passed off as so now, and nothing beside it is foreseen."""
     held = Risk(
         level="critical",
         reason="low_headroom",
@@ -39,14 +39,25 @@ def test_a_level_that_is_held_says_since_when_and_how_old_its_numbers_are(show: 
         held_seconds=170.0,
         numbers_age_seconds=170.0,
     )
-    fresh = Risk(level="critical", reason="pool_exhaustion", numbers={"used_ratio": 0.14}, held_seconds=40.0)
+    fresh = Risk(
+        level="critical",
+        reason="pool_exhaustion",
+        numbers={"used_ratio": 0.14, "probability_2min": 0.0, "probability_5min": 0.0},
+        held_seconds=40.0,
+        also={"hidden_memory": "watch"},
+        also_held_seconds={"hidden_memory": 110.0},
+    )
 
     old = show(Site(lambda tick: with_risk(tick, held)))
     new = show(Site(lambda tick: with_risk(tick, fresh)))
 
-    assert "critical, held: little headroom" in coming(old)
-    assert "held: last critical 3 min ago, with headroom 2.0 %" in coming(old)
-    assert "held: last critical 40 s ago; now used 14.0 %" in coming(new)
+    assert "critical, held: little headroom 3 min ago" in coming(old)
+    assert "then headroom 2.0 %" in coming(old)
+    assert coming(new) == (
+        "chat critical, held: a KV pool was running full 40 s ago watch, held: memory that nobody was seen to hold "
+        "2 min ago on GPU 0; now used 14.0 % what to do"
+    )
+    assert new.evaluate("document.title").startswith("critical, held: chat")
 
 
 def test_all_reasons_of_a_risk_are_named(show: Open) -> None:
@@ -147,6 +158,7 @@ def test_a_pool_that_ran_out_and_has_room_again_is_not_called_full(show: Open) -
     page = show(Site(node))
     heading = page.evaluate("document.querySelector('[data-server-card=chat] h3').innerText").replace("\u202f", " ")
 
+    assert "critical: a KV pool ran full" in coming(page)
     assert "ran out within the last 2 min, now 18.0 %" in coming(page)
     assert "ran out within the last 2 min, now 18.0 %" in heading
 

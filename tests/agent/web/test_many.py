@@ -63,7 +63,7 @@ def test_the_gravest_of_several_servers_is_named(show: Open) -> None:
 def test_a_card_opens_by_key_and_stays_open_while_figures_change(show: Open) -> None:
     """Enter opens and Space closes the row that has the focus; the focus is seen, and an update keeps both."""
     page = show(Site(states.many))
-    for _ in range(5):  # past the button that pauses and the server that is down
+    for _ in range(6):  # past the way to the servers, the button that pauses and the server that is down
         press(page, "Tab")
     focused = "document.activeElement.closest('[data-gpu]')?.dataset.gpu"
     assert page.evaluate(focused) == "1"
@@ -260,7 +260,7 @@ def test_all_of_it_is_readable(show: Open, scheme: str) -> None:
 def test_everything_is_reached_by_key(show: Open) -> None:
     """Tab goes through rows, figures and the chart of an open card in the order of the page, and no further trap."""
     page = show(Site(states.many))
-    for _ in range(4):  # past the button that pauses and the server that is down
+    for _ in range(5):  # past the way to the servers, the button that pauses and the server that is down
         press(page, "Tab")
     press(page, "Enter")
 
