@@ -57,7 +57,8 @@ function sentence(all, failing) {
   const working = all.filter((one) => one.success);
   if (!working.length) return all.length ? "No collector works." : "No collector has been asked yet.";
   const oldest = Math.max(0, ...working.map((one) => (one.name === ONCE ? 0 : one.age_seconds)));
-  const who = failing.length ? `The other ${working.length} work` : `All ${working.length} collectors work`;
+  const who = failing.length ? `The other ${working.length} work`
+    : `${working.length < all.length ? `${working.length} of ${all.length}` : `All ${all.length}`} collectors work`;
   return `${who}; the oldest answer is ${duration(oldest)} old.`;
 }
 

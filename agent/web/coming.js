@@ -78,7 +78,7 @@ function share(all, noun) {
 }
 
 function entry(one, links, seen) {
-  const page = one.risk?.reason ? PAGES[one.risk.reason] : "server-blind";
+  const page = one.risk?.reason ? PAGES[one.risk.reason] : "server-down";
   const isPast = heldFor(one.risk, one.pools ? "pool_exhaustion" : "device_creep") !== null && one.left > 0;
   return h("li", { "data-key": one.is, "data-coming": one.is },
     h("b", {}, links && one.pools ? serverLink(one.name) : one.called), " ",

@@ -117,6 +117,7 @@ def test_nothing_listens_yet_is_no_fault_of_a_server_that_loads(show: Open) -> N
     row = page.wait_until("document.querySelector('[data-collector=endpoint]')?.innerText")
 
     assert "waiting for it to listen" in row
+    assert "2 of 3 collectors work" in words(page, "#collectors")
     assert "all collectors ok" in words(page, "#status")
     assert page.evaluate("document.querySelector('[data-failing], [data-server-card] .call, #collectors .bad')") is None
     assert "Waiting for it to listen. It loads its model" in words(page, "[data-server-card=chat]")

@@ -106,7 +106,7 @@ def test_what_is_about_to_go_wrong_stands_on_top(show: Open) -> None:
     assert "row remap failure 1" in lines[1]
     assert lines[2].startswith("chat at risk: a KV pool runs full full in 7\u202fmin on GPU 0; used 50.0\u202f%")
     assert [link.rpartition("/")[2] for link in links] == [
-        "server-blind.md",
+        "server-down.md",
         "device-memory-errors.md",
         "kv-pool-exhausting.md",
     ]
