@@ -19,7 +19,12 @@ from collectors.errors import CollectorError, Refused, Unreachable, Unreadable
 from collectors.http_streams import StreamTransport
 
 MAX_BYTES = 8 * 1024 * 1024
+MAX_DOCUMENT_BYTES = 1024 * 1024
+"""Of an answer that is no page of metrics: JSON is taken apart at once. The largest of a real server has 21 KB."""
+MAX_MEMBERS = 256
 MAX_HOST = 253
+_PAGE = "/metrics"
+_ANY_HEAD = zlib.MAX_WBITS | 32
 _HEADERS = {"Accept": "text/plain, application/json", "Accept-Encoding": "identity", "User-Agent": "vramscope"}
 _TEXT_TYPES = ("text/", "application/json", "application/openmetrics-text")
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -58,7 +63,8 @@ class Answer(Struct, frozen=True, kw_only=True):
 class Endpoint:
     """One server's base URL and the only paths that may ever be requested from it.
 
-    ``deadline_seconds`` covers a whole ``get``: connecting, a redirect, and the last byte of the body.
+    ``deadline_seconds`` covers a whole ``get``: connecting, a redirect, and the last byte of the body. ``max_bytes`` is
+    for pages of metrics; what lies at another path may have ``MAX_DOCUMENT_BYTES``.
 
     Raises:
         ValueError: the URL or the key can't be used; the message never holds the key.
@@ -156,7 +162,9 @@ class Endpoint:
             if content_type and not content_type.strip().lower().startswith(_TEXT_TYPES):
                 message = f"{url} answered {content_type[:80]!r}, not text; check that the URL is the server's own"
                 raise Unreadable("not_text", message)
-            body = await self._body(url, response)
+            is_page = url.path.rstrip("/").endswith(_PAGE)
+            most = self._max_bytes if is_page else min(self._max_bytes, MAX_DOCUMENT_BYTES)
+            body = await _body(url, response, most)
         finally:
             await response.aclose()
         if b"\0" in body:
@@ -168,16 +176,6 @@ class Endpoint:
     def _asking(self, url: httpx.URL, *, key: bool) -> httpx.Request:
         headers = {"Authorization": f"Bearer {self._api_key}"} if key and self._api_key is not None else {}
         return httpx.Request("GET", url, headers=_HEADERS | headers)
-
-    async def _body(self, url: httpx.URL, response: Response) -> bytes:
-        chunks: list[bytes] = []
-        size = 0
-        async for chunk in _decoded(url, response, self._max_bytes):
-            size += len(chunk)
-            if size > self._max_bytes:
-                raise _too_large(url, self._max_bytes)
-            chunks.append(chunk)
-        return b"".join(chunks)
 
 
 @functools.lru_cache(maxsize=256)  # the same few, every look at the processes
@@ -212,6 +210,17 @@ def is_host(text: str) -> bool:
     return text.isprintable() and len(text) <= MAX_HOST
 
 
+async def _body(url: httpx.URL, response: Response, max_bytes: int) -> bytes:
+    chunks: list[bytes] = []
+    size = 0
+    async for chunk in _decoded(url, response, max_bytes):
+        size += len(chunk)
+        if size > max_bytes:
+            raise _too_large(url, max_bytes)
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
 def _decoded(url: httpx.URL, response: Response, max_bytes: int) -> AsyncIterable[bytes]:
     """The body in pieces of bounded size, whatever a compressed chunk would expand to."""
     stream: AsyncIterable[bytes] = response.stream
@@ -224,14 +233,20 @@ def _decoded(url: httpx.URL, response: Response, max_bytes: int) -> AsyncIterabl
 
 
 async def _inflated(url: httpx.URL, chunks: AsyncIterable[bytes], max_bytes: int) -> AsyncIterator[bytes]:
-    inflate = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
-    size = 0
+    inflate = zlib.decompressobj(wbits=_ANY_HEAD)
+    size = members = 0
     try:
         async for chunk in chunks:
             size += len(chunk)
             if size > max_bytes:
                 raise _too_large(url, max_bytes)
-            yield inflate.decompress(chunk, max_bytes + 1)
+            while chunk and (chunk := chunk.lstrip(b"\0") if inflate.eof else chunk):  # zeros fill up after a member
+                if inflate.eof:
+                    inflate, members = zlib.decompressobj(wbits=_ANY_HEAD), members + 1
+                if members > MAX_MEMBERS:
+                    raise Unreadable("encoding", f"{url} answers with more than {MAX_MEMBERS} compressed pieces in one")
+                yield inflate.decompress(chunk, max_bytes + 1)
+                chunk = inflate.unused_data
     except zlib.error as exc:
         raise Unreadable("encoding", f"{url} answers with damaged compressed data; try again") from exc
     if not inflate.eof:

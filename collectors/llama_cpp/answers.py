@@ -54,7 +54,7 @@ class Props(Struct, frozen=True, kw_only=True):
     role: str | None = None
 
 
-class Slot(Struct, frozen=True, kw_only=True):
+class Slot(Struct, frozen=True, kw_only=True, gc=False):
     """One slot. ``n_prompt_tokens``: what it holds of the cache, also when it idles; absent before its first task."""
 
     n_ctx: int | None = None

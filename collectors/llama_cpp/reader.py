@@ -24,6 +24,9 @@ _OFF = ("http_404", "http_501")
 _UNKNOWN_CAPACITY = (
     "whether its slots share one cache is not known, so neither is its capacity: give `kv_unified` among its arguments"
 )
+_NO_SLOTS = Unreadable(
+    "slots_off", "its slots are not shown, so what its cache holds is not known: start it without --no-slots"
+)
 
 
 class LlamaCppReader:
@@ -70,7 +73,8 @@ class LlamaCppReader:
         return self._last
 
     async def _look(self, props: Props) -> ServerReading:
-        slots = await self._slots_now()
+        told = await self._slots_now()
+        slots = told if isinstance(told, tuple) else None
         counters = await self._counters()
         at = self._clock()
         if slots is not None:
@@ -83,9 +87,8 @@ class LlamaCppReader:
         pool = pool_of(slots, unified=is_unified(self._flags)) if slots is not None else None
         replica = _replica(counters or {}, running, self._refusals if slots is not None else None)
         replica = replace(replica, sequence_tokens=sequences(slots) if slots is not None else None)
-        reading = self._reading(
-            at, props, "serving", notes=_notes(slots, counters, pool is not None and pool.blocks is None)
-        )
+        notes = _notes(told, counters, pool is not None and pool.blocks is None)
+        reading = self._reading(at, props, "serving", notes=notes)
         return replace(
             reading,
             pools=(pool,) if pool else (),
@@ -123,10 +126,15 @@ class LlamaCppReader:
             raise Unreadable("no_series", message)
         return props
 
-    async def _slots_now(self) -> tuple[Slot, ...] | None:
-        """None where they are switched off."""
-        text = await self._optional("/slots")
-        return None if text is None else parse_slots(text, source=f"{self._endpoint.url}/slots")
+    async def _slots_now(self) -> tuple[Slot, ...] | Unreadable:
+        """Why not, where they are switched off, or too long: there may be the text of all prompts in them."""
+        try:
+            text = await self._optional("/slots")
+        except Unreadable as exc:
+            if exc.reason != "too_large":
+                raise
+            return exc
+        return _NO_SLOTS if text is None else parse_slots(text, source=f"{self._endpoint.url}/slots")
 
     async def _counters(self) -> dict[Field, int] | None:
         text = await self._optional("/metrics")
@@ -184,10 +192,10 @@ def _replica(counters: dict[Field, int], running: int | None, refusals: int | No
     )
 
 
-def _notes(slots: tuple[Slot, ...] | None, counters: dict[Field, int] | None, is_unsure: bool) -> tuple[str, ...]:
+def _notes(slots: tuple[Slot, ...] | Unreadable, counters: dict[Field, int] | None, is_unsure: bool) -> tuple[str, ...]:
     notes = []
-    if slots is None:
-        notes.append("its slots are not shown, so what its cache holds is not known: start it without --no-slots")
+    if isinstance(slots, Unreadable):
+        notes.append(str(slots))
     if counters is None:
         notes.append("it exports no metrics, so waiting requests and tokens are not known: start it with --metrics")
     if is_unsure:

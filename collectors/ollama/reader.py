@@ -20,7 +20,7 @@ FACTS_SECONDS = 600.0
 MAX_MODELS = 256
 
 
-class _Loaded(Struct, frozen=True, kw_only=True):
+class _Loaded(Struct, frozen=True, kw_only=True, gc=False):
     """``context_length`` since 0.10; what of ``size`` is not in ``size_vram`` is on the host."""
 
     name: str = ""

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from msgspec import Struct, defstruct, json
+from msgspec import Raw, Struct, defstruct, json
 from msgspec.structs import asdict
 
 from collectors.bounds import MOST_TEXT, MOST_TOKENS, whole
@@ -43,7 +43,8 @@ _OTHERS = (
     "model_path",
 )
 _KINDS: dict[str, Kind] = {name: FLAGS.kinds[name.replace("_", "-")] for name in (*_ARGUMENTS, _WITHOUT_PREFIXES)}
-_Told = defstruct("_Told", [(name, Any, None) for name in (*_KINDS, *_OTHERS)])  # the rest is not even decoded
+_NULL = Raw(b"null")
+_Told = defstruct("_Told", [(name, Raw, _NULL) for name in (*_KINDS, *_OTHERS)])  # the rest is not even decoded
 
 
 class Info(Struct, frozen=True, kw_only=True):
@@ -65,7 +66,7 @@ def parse_info(text: str) -> Info:
     Raises:
         msgspec.DecodeError: not JSON.
     """
-    told = asdict(json.decode(text, type=_Told))
+    told = {name: _plain(raw) for name, raw in asdict(json.decode(text, type=_Told)).items()}
     given = {name: told[name] for name in _KINDS if told[name] is not None}
     wrong = [name for name, value in given.items() if not _can_be(value, _KINDS[name])]
     version = told["version"]
@@ -76,6 +77,11 @@ def parse_info(text: str) -> Info:
         arguments=_arguments({name: value for name, value in given.items() if name not in wrong}, speculative(told)),
         notes=(f"its facts have what can't be as {', '.join(wrong)}: that is not known",) if wrong else (),
     )
+
+
+def _plain(raw: Raw) -> object:
+    """A value that is no list or object, which are not decoded and are of no use."""
+    return raw if bytes(memoryview(raw)[:1]) in (b"[", b"{") else json.decode(raw)
 
 
 def _arguments(given: dict[str, Any], speculation: str | None) -> dict[str, Value]:

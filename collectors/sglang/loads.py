@@ -30,7 +30,7 @@ class _Memory(Struct, frozen=True):
     weight_gb: float | None = None
 
 
-class _Load(Struct, frozen=True):
+class _Load(Struct, frozen=True, gc=False):
     dp_rank: int
     num_running_reqs: float | None = None
     num_waiting_reqs: float | None = None

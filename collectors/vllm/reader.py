@@ -36,7 +36,7 @@ class _Version(Struct, frozen=True):
     version: str
 
 
-class Model(Struct, frozen=True):
+class Model(Struct, frozen=True, gc=False):
     """One that is served; an adapter has a parent."""
 
     id: str

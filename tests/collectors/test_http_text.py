@@ -8,7 +8,7 @@ import tracemalloc
 import pytest
 
 from collectors.errors import CollectorError, Refused, Unreachable, Unreadable
-from collectors.http_text import Answer, Endpoint, parse_base_url
+from collectors.http_text import MAX_DOCUMENT_BYTES, Answer, Endpoint, parse_base_url
 from tests.collectors.replay import TLS, Replay, Script, redirect, replaying, reply
 
 PATHS = ("/metrics", "/version")
@@ -357,7 +357,9 @@ GZIPPED = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n"
         (CHUNKED, b"1;name=value\r\nx\r\n" * 4000, "not_http"),
         (CHUNKED + b"1\r\nx\r\n0\r\n", b"T: y\r\n" * 10_000, "not_http"),
         (CHUNKED + b"1\r\nx\r\n0\r\nT: ", b"y" * 65536, "not_http"),
-        (GZIPPED + gzip.compress(b"a 1\n"), b"z" * 65536, "too_large"),
+        (GZIPPED + gzip.compress(b"a 1\n"), b"\0" * 65536, "too_large"),
+        (GZIPPED + gzip.compress(b"a 1\n"), b"z" * 65536, "encoding"),
+        (GZIPPED, gzip.compress(b"a 1\n") * 100, "encoding"),
         (GZIPPED + gzip.compress(b"")[:10], b"\x00\x00\x00\xff\xff" * 13_000, "too_large"),
     ],
 )
@@ -384,6 +386,28 @@ def test_a_page_with_a_chunk_for_each_line_is_read() -> None:
 
     assert isinstance(answer, Answer), answer
     assert answer.text.count("\n") == lines
+
+
+def test_an_answer_of_several_gzip_members_is_whole() -> None:
+    """As a server that flushes, or a proxy that joins pages, sends it; zeros may fill it up."""
+    members = [gzip.compress(text) for text in (b"a 1\n", b"b 2\n", b"c 3\n" * 50_000)]
+    answer, _ = get({"/metrics": reply(b"".join(members) + b"\0" * 512, extra="Content-Encoding: gzip\r\n")})
+
+    assert isinstance(answer, Answer), answer
+    assert answer.text == "a 1\nb 2\n" + "c 3\n" * 50_000
+
+
+def test_what_is_no_page_of_metrics_may_be_smaller() -> None:
+    """A document is taken apart at once, while nothing else goes on; the message says the bound."""
+    text = "[" + "{}," * (MAX_DOCUMENT_BYTES // 3) + "{}]"
+    answers: dict[str, bytes | Script] = {path: reply(text) for path in PATHS}
+
+    page, _ = get(answers, max_bytes=8 << 20)
+    document, _ = get(answers, path="/version", max_bytes=8 << 20)
+
+    assert isinstance(page, Answer)
+    assert isinstance(document, Unreadable)
+    assert (document.reason, "more than 1,048,576 bytes" in str(document)) == ("too_large", True)
 
 
 def test_a_gzip_answer_is_decoded() -> None:
@@ -472,6 +496,10 @@ def test_every_other_status_is_an_error_with_advice(status: int, kind: type[Coll
         (reply("a 1\n").replace(b"Content-Length: 4", b"Content-Length: 400"), "truncated"),
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\na 1\n", "truncated"),
         (reply(gzip.compress(b"a 1\n" * 1000)[:-20], extra="Content-Encoding: gzip\r\n"), "truncated"),
+        (
+            reply(gzip.compress(b"a 1\n") + gzip.compress(b"b 1\n")[:-9], extra="Content-Encoding: gzip\r\n"),
+            "truncated",
+        ),
         (reply(b"not gzip at all", extra="Content-Encoding: gzip\r\n"), "encoding"),
         (reply(b"x", extra="Content-Encoding: br\r\n"), "encoding"),
         (b"\x16\x03\x01\x02\x00 binary\r\n\r\n", "not_http"),

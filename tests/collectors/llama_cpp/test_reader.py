@@ -184,6 +184,15 @@ def test_what_is_switched_off_is_said(path: str, word: str) -> None:
     assert bool(reading.pools) is (path == "/metrics")
 
 
+def test_slots_with_all_their_prompts_may_be_too_long() -> None:
+    """Then what its cache holds is not known; the rest is."""
+    slots = f'[{{"id":0,"prompt":"{"x" * 2**20}"}}]'
+    reading = read({**server_of("busy_t3"), "/slots": reply(slots, content_type=JSON)})
+
+    assert "/slots answers with more than 1,048,576 bytes" in reading.notes[0]
+    assert (reading.replicas[0].running_requests, reading.pools) == (4, ())
+
+
 def test_without_flags_the_capacity_is_not_guessed() -> None:
     """A note says what would make it known."""
     reading = read(server_of("busy_t3"), flags=None)
