@@ -152,7 +152,10 @@ def test_after_a_restart_the_chart_keeps_what_was_before(show: Open) -> None:
     press(page, "p")
     press(page, "p")  # going on loads the history anew
 
-    page.wait_until("document.getElementById('said').textContent === 'Live again'")
+    loads = "performance.getEntriesByType('resource').filter((one) => one.name.endsWith('history')).length"
+    page.wait_until(f"{loads} > 1")
+    end = page.evaluate("Number(document.querySelector('[data-server-card=chat] .chart').dataset.end)")
+    page.wait_until(f"Number(document.querySelector('[data-server-card=chat] .chart').dataset.end) > {end} + 1")
     points, runs = page.wait_until(
         "(({dataset, innerHTML}) => dataset.last && [Number(dataset.points), innerHTML.match(/class=.line.*/)[0]"
         ".match(/M/g).length])(document.querySelector('[data-server-card=chat] .chart'))"
