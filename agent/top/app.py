@@ -119,13 +119,13 @@ class Top(App[None]):
 
     def _chosen(self, key: str) -> Choice:
         choice, height = self._choice, max(1, self.size.height - 4)
+        if key in ("escape", "left", "backspace") or _PAGE_KEYS.get(key) == choice.page:
+            return replace(choice, page=choice.back, back="tables", scroll=0)
         if key in _PAGE_KEYS:
-            page = _PAGE_KEYS[key]
-            return replace(choice, page="tables" if choice.page == page else page, scroll=0)
-        if key in ("escape", "left", "backspace"):
-            return replace(choice, page="tables", scroll=0)
+            back = choice.back if choice.page in _PAGE_KEYS.values() else choice.page
+            return replace(choice, page=_PAGE_KEYS[key], back=back, scroll=0)
         if key in ("enter", "right") and self._drawn.selected is not None:
-            return replace(choice, page="detail", selected=self._drawn.selected, scroll=0)
+            return replace(choice, page="detail", back="tables", selected=self._drawn.selected, scroll=0)
         if key in _SORT_KEYS or key == "s":
             after = SORTS[(SORTS.index(choice.sort) + 1) % len(SORTS)]
             return replace(choice, sort=_SORT_KEYS.get(key, after))

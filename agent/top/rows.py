@@ -19,6 +19,9 @@ from agent.top.parts import bar, pool_bar
 Sort = Literal["risk", "left", "used", "name"]
 SORTS: tuple[Sort, ...] = ("risk", "left", "used", "name")
 STALE_SECONDS = 5.0
+_LEFT = len("119 min")
+_RISK = len("critical pool fills")
+"""Figures stay where they are while they and the risk change: columns have the width of what is to be expected."""
 GREY = Style(color="bright_black")
 Standing = Level | Literal["down"] | None
 """How grave it is about something: its level of risk, or that it is down; None where that is not known."""
@@ -46,6 +49,11 @@ class Drawn(Struct, frozen=True, kw_only=True):
     def is_wide(self) -> bool:
         """Whether there is room for reasons and whole names."""
         return self.width >= 60
+
+    @property
+    def of_risk(self) -> int:
+        """Cells that a risk takes."""
+        return _RISK if self.is_wide else len("critical")
 
 
 class Table(Struct, frozen=True, kw_only=True):
@@ -84,11 +92,11 @@ def devices(records: tuple[Device, ...], servers: tuple[Server, ...], *, sort: S
             drawn=drawn_bar,
         ),
         Column(title="USED GiB", cells=_texts(words.gib(_used(one), one.total_bytes) for one in rows), priority=1),
-        Column(title="ROOM", cells=_texts(words.ratio(one.headroom_ratio) for one in rows), least=5, priority=2),
-        *([Column(title="LEFT", cells=_texts(lefts), least=6, priority=3)] if any(forecasts) else []),
+        Column(title="HEADROOM", cells=_texts(words.ratio(one.headroom_ratio) for one in rows), priority=2),
+        *([Column(title="LEFT", cells=_texts(lefts), least=_LEFT, priority=3)] if any(forecasts) else []),
         Column(title="NAME", cells=_texts(map(_short, rows)), left=True, priority=6),
         Column(title="SERVERS", cells=_texts(_names(one, servers) for one in rows), left=True, priority=5),
-        Column(title="RISK", cells=tuple(_device_risk(one, drawn) for one in rows), left=True, least=8),
+        Column(title="RISK", cells=tuple(_device_risk(one, drawn) for one in rows), left=True, least=drawn.of_risk),
     ]
     return _finished(columns, [f"gpu {one.uuid}" for one in rows], drawn, old)
 
@@ -98,7 +106,7 @@ def servers(records: tuple[Server, ...], *, sort: Sort, drawn: Drawn) -> Table:
     ranked = sorted(records, key=lambda one: (*_rank(sort, *_of_server(one)), one.name))
     rows = [row for server in ranked for row in _of(server)]
     names = _texts(map(_label, rows))
-    least = min(14 if drawn.is_wide else 8, max((name.cell_len for name in names), default=0))
+    least = min(12 if drawn.is_wide else 8, max((name.cell_len for name in names), default=0))
     old = [row.server.age_seconds is None or row.server.age_seconds > STALE_SECONDS for row in rows]
 
     def drawn_bar(row: int, width: int) -> Text:
@@ -108,10 +116,10 @@ def servers(records: tuple[Server, ...], *, sort: Sort, drawn: Drawn) -> Table:
 
     columns = [
         Column(title="SERVER", cells=names, left=True, least=max(6, least), elastic=True),
-        Column(title="POOL", cells=_texts("" for _ in rows), elastic=True, least=10, priority=10, drawn=drawn_bar),
+        Column(title="POOL", cells=_texts("" for _ in rows), elastic=True, least=8, priority=10, drawn=drawn_bar),
         *_of_pools(rows, drawn.changes),
         *_of_requests(rows, drawn.changes),
-        Column(title="RISK", cells=tuple(_server_risk(row, drawn) for row in rows), left=True, least=8),
+        Column(title="RISK", cells=tuple(_server_risk(row, drawn) for row in rows), left=True, least=drawn.of_risk),
     ]
     return _finished(columns, [f"server {row.server.name}" for row in rows], drawn, old)
 
@@ -142,10 +150,13 @@ def _of_pools(rows: list[Row], changes: Mapping[Key, float]) -> list[Column]:
     return [
         Column(title="USED", cells=_texts(map(words.ratio, ratios)), least=6),
         Column(title="TOKENS", cells=_texts(map(_tokens, pools)), least=13, priority=9),
-        Column(title="GROWTH", cells=_texts(_growth(row, changes) for row in rows), least=6, priority=4),
-        Column(title="LEFT", cells=_texts(words.left(one, used) for one, used in known), least=6, priority=1),
+        Column(title="GROWTH", cells=_texts(_growth(row, changes) for row in rows), least=7, priority=4),
+        Column(title="LEFT", cells=_texts(words.left(one, used) for one, used in known), least=_LEFT, priority=1),
         Column(
-            title="EARLY", cells=_texts(words.left(one, used, early=True) for one, used in known), least=6, priority=7
+            title="EARLY",
+            cells=_texts(words.left(one, used, early=True) for one, used in known),
+            least=_LEFT,
+            priority=7,
         ),
     ]
 
@@ -153,10 +164,10 @@ def _of_pools(rows: list[Row], changes: Mapping[Key, float]) -> list[Column]:
 def _of_requests(rows: list[Row], changes: Mapping[Key, float]) -> list[Column]:
     generated = _first(rows, lambda one: words.count(changes.get(of_generation(one))))
     return [
-        Column(title="RUN", cells=_first(rows, lambda one: words.count(one.requests.running)), least=3, priority=3),
+        Column(title="RUN", cells=_first(rows, lambda one: words.count(one.requests.running)), least=4, priority=3),
         Column(title="WAIT", cells=_first(rows, lambda one: words.count(one.requests.waiting)), least=4, priority=2),
         Column(title="TOK/S", cells=generated, least=5, priority=6),
-        Column(title="PRE", cells=_first(rows, lambda one: words.count(one.counters.preemptions)), least=4, priority=8),
+        Column(title="PRE", cells=_first(rows, lambda one: words.count(one.counters.preemptions)), least=5, priority=8),
         Column(title="CHAINS", cells=_texts(_chains(row.pool) for row in rows), left=True, priority=11),
         Column(title="ENGINE", cells=_first(rows, _engine), left=True, priority=12),
     ]

@@ -23,24 +23,41 @@ HELP = (
     "pgup pgdn home end g G   further",
     "enter right              detail: each figure and how it is known",
     "esc left                 back",
-    "r t u n                  order by risk, time left, use, name",
+    "r t u n                  order by risk, left, used, name",
     "s                        the next of these orders",
     "f                        what can't be read, and why",
-    "h ?                      this help",
+    "h ?                      this help; once more: back",
     "q                        end",
     "",
-    "ROOM   headroom: what of a GPU is left beside all that is foreseen",
-    "POOL   what requests hold of a pool, beside what is free; USED the same",
-    "GROWTH tokens by which it grows in a second, over up to 3 minutes",
-    "       ~ over the last seconds alone: the agent knows no more yet",
-    "TOK/S  tokens that are generated in a second, over the last seconds",
-    "LEFT   until a pool or a GPU is full, as is likely",
-    "EARLY  the same at the soonest",
-    "RUN    requests that run; WAIT those that wait for room",
-    "PRE    requests that lost their room, since the engine's start",
-    "CHAINS tokens of a running request, and how few hold how much",
-    "RISK   the level and what is behind it; more of it in the detail",
-    "-      not known",
+    "HEADROOM  what of a GPU is there for temporaries and fragmentation",
+    "POOL      what requests hold of a pool, beside what is free; USED the same",
+    "GROWTH    tokens by which it grows in a second, over up to 3 minutes",
+    "          ~ over the last seconds alone: the agent knows no more yet",
+    "TOK/S     tokens that are generated in a second, over the last seconds",
+    "LEFT      until a pool or a GPU is full, as is likely",
+    "          ran out: full within the last 2 minutes, and has room again",
+    "EARLY     the same at the soonest",
+    "RUN       requests that run; WAIT those that wait for room",
+    "PRE       preemptions: requests that lost their room, since the engine's",
+    "          start",
+    "CHAINS    tokens of a running request, and how few hold how much",
+    "RISK      the level and what is behind it; more of it in the detail",
+    "          held: it was so lately, and the level falls some minutes later",
+    "          down: it does not answer; loading, sleeping: it does not serve",
+    "          no room: for the largest temporaries",
+    "          creeps: memory outside the KV pools grows and grows",
+    "          off budget: it does not hold, or will not, what was predicted",
+    "          other process: of no server; hidden memory: of none in sight",
+    "          fragments: much of what an allocator holds is not in use",
+    "          residue: a server that sleeps holds much",
+    "-         not known",
+    "",
+    "Of a detail:",
+    "known by  measured: by driver or allocator; reported: by the engine;",
+    "          computed: from such figures and the layout of the model",
+    "then      what a full pool does: preempt, retract (requests that run are",
+    "          computed again), pause (them), queue (new ones wait), refuse",
+    "          (requests fail), truncate (they lose their beginning)",
 )
 Page = Literal["tables", "detail", "failures", "help"]
 LEAST_BELOW = 8
@@ -48,11 +65,15 @@ _WARNING = Style(color="red", bold=True)
 
 
 class Choice(Struct, frozen=True, kw_only=True):
-    """What a person has chosen; while none is ``selected`` it is the gravest. ``scroll`` is of the pages beside."""
+    """What a person has chosen; while none is ``selected`` it is the gravest.
+
+    ``scroll`` is of the pages beside the tables, ``back`` that from which help or failures were opened.
+    """
 
     sort: Sort = "risk"
     selected: str | None = None
     page: Page = "tables"
+    back: Page = "tables"
     scroll: int = 0
 
 

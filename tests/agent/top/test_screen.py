@@ -9,10 +9,12 @@ from msgspec.structs import replace
 from rich.cells import cell_len
 
 import agent
-from agent.memory.risk import OK, Risk
-from agent.snapshot import ExhaustionSeconds, Server, Snapshot
+from agent.memory.levels import Level
+from agent.memory.risk import OK, REASONS, Reason, Risk
+from agent.snapshot import ExhaustionSeconds, Requests, Server, Snapshot
 from agent.top import words
 from agent.top.parts import LOOKS, bar, ordered, pool_bar
+from agent.top.rows import Drawn
 from agent.top.screen import Choice, Page, screen
 from agent.top.seen import Shown
 from tests.agent.top.nodes import drawn, eight, text_of
@@ -27,6 +29,20 @@ NODES = {
     "no_gpu": sample.without_gpu(),
     "nothing": Snapshot(time=0.0, version="0"),
 }
+GRAVEST: dict[Reason, Level] = {
+    **dict.fromkeys(REASONS, "watch"),
+    "pool_exhaustion": "critical",
+    "preemption_storm": "critical",
+    "no_transient_room": "at_risk",
+    "low_headroom": "at_risk",
+    "device_creep": "critical",
+    "budget_mismatch": "at_risk",
+    "sleep_residue": "at_risk",
+    "restart_loop": "critical",
+    "host_memory": "at_risk",
+    "hardware": "critical",
+}
+"""Of a server, and of a GPU but one that shares the memory of its host."""
 HOSTILE = "x\x1b[2J\n\u202e\U0001f600e\u0301模型[/red]"
 
 
@@ -54,6 +70,42 @@ def test_figures_are_whole_or_not_there(width: int) -> None:
         narrow, wide = (_row(eight(), name, width=size, height=40) for size in (width, 250))
         assert set(narrow) - _bars(narrow) <= set(wide), name
         assert len(narrow) > 2
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 120, 140])
+def test_columns_stay_while_figures_and_risks_change(width: int) -> None:
+    """A risk of many letters takes no more than one of few; time left and counts have the room of long ones."""
+    node = eight()
+    levels: list[Level] = ["watch", "at_risk", "critical"]
+    risks = [OK, *(Risk(level=level, reason="pool_exhaustion") for level in levels)]
+    risks.append(Risk(level="critical", reason="pool_exhaustion", held_seconds=9.0))
+
+    def headings(risk: Risk, likely: float | None, run: int) -> list[str]:
+        (full,) = node.servers[0].pools
+        forecast = replace(sample.filling(), exhaustion_seconds=ExhaustionSeconds(likely=likely, early=likely))
+        server = replace(
+            node.servers[0],
+            risk=risk,
+            requests=Requests(running=run, waiting=run),
+            pools=(replace(full, forecast=forecast, growth_tokens_per_second=run / 3),),
+        )
+        device = replace(node.devices[0], risk=risk)
+        lines = drawn(replace(node, devices=(device,), servers=(server,)), width=width).lines
+        return [line.plain for line in lines if line.plain.split()[:1] in (["GPU"], ["SERVER"])]
+
+    assert len(headings(OK, None, 0)) == 2
+    for risk in risks:
+        for likely, run in ((None, 3), (0.0, 30), (119.0, 300), (119 * 60.0, 3_000)):
+            assert headings(risk, likely, run) == headings(OK, None, 0)
+
+
+def test_words_of_every_risk_fit_their_column() -> None:
+    """With the level that each may have: a longer one would move what stands before it."""
+    assert Drawn(width=80, colours=False).of_risk == max(
+        len(words.risk(Risk(level=level, reason=reason, held_seconds=held)))
+        for reason, level in GRAVEST.items()
+        for held in (None, 9.0)
+    )
 
 
 def _bars(row: list[str]) -> set[str]:
