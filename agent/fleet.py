@@ -107,8 +107,8 @@ class Fleet:
         return {server.label: port_of(server.url) for server in self._servers if self._is_local(server.url)}
 
     def found(self, servers: Sequence[FoundServer]) -> None:
-        """Take what is found now."""
-        self._prepare(self._servers, servers)()
+        """Take what is found now; a server whose key can't be read any more is read as it was."""
+        self._prepare(self._servers, servers, keeps=True)()
 
     def named(self, watch: ServerWatch, engine: str) -> None:
         """Take which engine a server of the settings says it is; it is read as that from now on.
@@ -123,14 +123,17 @@ class Fleet:
             del self._engines[watch.facts.url]
             raise Unreadable("settings", error.message) from error
 
-    def _prepare(self, configured: Sequence[ServerSettings], found: Sequence[FoundServer]) -> Callable[[], None]:
+    def _prepare(
+        self, configured: Sequence[ServerSettings], found: Sequence[FoundServer], *, keeps: bool = False
+    ) -> Callable[[], None]:
         by_port = {one.port: one for one in found if one.network_pid is None and one.port is not None}
         matches = {one.label: by_port.get(port_of(one.url)) for one in configured if self._is_local(one.url)}
         taken = {match.port for match in matches.values() if match is not None}
         others = [] if self._alone else [one for one in found if one.network_pid is not None or one.port not in taken]
         named = self._named(others, reserved={server.label for server in configured})
         steps = [
-            self._step(self._configured(one, matches.get(one.label)), matches.get(one.label)) for one in configured
+            self._step(self._configured(one, matches.get(one.label)), matches.get(one.label), keeps=keeps)
+            for one in configured
         ]
         steps += [self._step(self._spec(name, one), one) for name, one in named.items()]
 
@@ -189,7 +192,14 @@ class Fleet:
             named[name] = one
         return named
 
-    def _step(self, spec: ServerSpec, found: FoundServer | None) -> _Step:
+    def _step(self, spec: ServerSpec, found: FoundServer | None, *, keeps: bool = False) -> _Step:
+        known = self._specs.get(spec.name)
+        try:
+            endpoint = self._open_endpoint(spec) if known != spec and spec.url else None
+        except InputError:
+            if not keeps or known is None:
+                raise
+            spec, endpoint = known, None
         given, unused = _given(spec)
         facts = ServerFacts(
             name=spec.name,
@@ -205,8 +215,7 @@ class Fleet:
             log=spec.settings.log if spec.settings else None,
             notes=(*(found.notes if found else ()), *unused, *_unread_log(spec)),
         )
-        is_new = self._specs.get(spec.name) != spec and spec.url
-        return _Step(spec=spec, facts=facts, found=found, endpoint=self._open_endpoint(spec) if is_new else None)
+        return _Step(spec=spec, facts=facts, found=found, endpoint=endpoint)
 
     def _watch(self, step: _Step) -> None:
         spec, found, engine = step.spec, step.found, engine_of(step.spec.engine)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.errors import InputError
 from agent.fleet import FORGET_SECONDS, Fleet, ServerSpec
 from agent.settings import ServerSettings
 from agent.watch import ServerWatch
@@ -19,6 +20,7 @@ class Host:
     def __init__(self, *servers: ServerSettings, alone: bool = False) -> None:
         self.now = 1000.0
         self.opened: list[ServerSpec] = []
+        self.problem: InputError | None = None
         self.fleet = Fleet(
             servers,
             open_endpoint=self._open,
@@ -28,6 +30,8 @@ class Host:
         )
 
     def _open(self, spec: ServerSpec) -> Endpoint:
+        if self.problem is not None:
+            raise self.problem
         self.opened.append(spec)
         return Endpoint(spec.url, paths=engine_of(spec.engine).paths, deadline_seconds=1.0)
 
@@ -296,3 +300,20 @@ def test_a_fleet_alone_watches_only_what_settings_name() -> None:
     assert host.names == ["server:8000"]
     assert host.watch("server:8000").facts.engine == "vllm"
     assert host.watch("server:8000").tree is not None
+
+
+def test_a_key_that_can_not_be_read_any_more_changes_nothing() -> None:
+    """What is found, or what the server says, would be read with it; the agent goes on as it was."""
+    host = Host(ServerSettings(url="http://localhost:8000", name="chat"))
+    source = host.fleet.sources["chat"]
+    host.problem = InputError("servers[0].api_key_file: can't read it")
+
+    host.fleet.found([found()])
+    with pytest.raises(Unreadable, match="api_key_file: can't read it"):
+        host.fleet.named(host.watch("chat"), "vllm")
+    blind = host.watch("chat").facts.engine
+    host.problem = None
+    host.fleet.found([found()])
+
+    assert (blind, host.watch("chat").facts.engine) == (None, "vllm")
+    assert host.fleet.sources["chat"] is not source
