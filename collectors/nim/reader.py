@@ -20,6 +20,7 @@ from collectors.tensorrt_llm import page as trtllm_page
 from collectors.tensorrt_llm.reader import reading_of as read_trtllm
 from collectors.vllm import page as vllm_page
 from collectors.vllm.reader import reading_of as read_vllm
+from collectors.vllm.replicas import Replicas
 
 METRICS = "/v1/metrics"
 PATHS = frozenset({METRICS})
@@ -44,6 +45,7 @@ class NimReader:
         self._endpoint = endpoint
         self._clock = clock
         self._renewal = Renewal()
+        self._replicas = Replicas()
         self._inside: Mapping[str, tuple[str, Callable[[str, str], ServerReading]]] = {
             "vllm:": ("vLLM", self._vllm),
             "sglang:": ("SGLang", self._sglang),
@@ -60,8 +62,9 @@ class NimReader:
         url = f"{self._endpoint.url}{METRICS}"
         try:
             text = (await self._endpoint.get(METRICS, key=True)).text
-        except CollectorError:
+        except CollectorError as exc:
             self._renewal.lost()
+            self._replicas.lost(exc)
             raise
         lines = f"\n{text}"
         engine, read = next(
@@ -72,7 +75,7 @@ class NimReader:
         return structs.replace(reading, engine="nim", notes=(*reading.notes, *notes))
 
     def _vllm(self, text: str, url: str) -> ServerReading:
-        return read_vllm(vllm_page.parse_page(text, source=url), self._clock())
+        return read_vllm(self._replicas.of(vllm_page.parse_page(text, source=url)), self._clock())
 
     def _sglang(self, text: str, url: str) -> ServerReading:
         return read_sglang(sglang_page.parse_page(text, source=url), self._clock())

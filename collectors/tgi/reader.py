@@ -5,7 +5,7 @@ much of that is written is not told. Series are absent until they are first used
 huggingface/text-generation-inference ``router/src/server.rs``, ``backends/v3/src``, up to 3.3.7.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from msgspec import Struct
 from msgspec.json import Decoder
@@ -81,7 +81,7 @@ def _reading(at: float, facts: Facts, info: _Info, notes: tuple[str, ...]) -> Se
         pools=(pool,) if pool else (),
         replicas=(_replica(facts),),
         arguments={"max_model_len": context} if context and 0 < context < 1 << 40 else {},
-        notes=(*notes, _RESERVES) if pool else notes,
+        notes=(*notes, *_notes(facts, pool)) if pool else notes,
     )
 
 
@@ -90,7 +90,19 @@ def _pool(facts: Facts, info: _Info) -> PoolReading | None:
     capacity = facts.count(REPLICA, "capacity") or (told if 0 < told < 1 << 40 else None)
     if not capacity:
         return None
-    return PoolReading(replica=REPLICA, capacity_tokens=capacity, reserved_tokens=facts.count(REPLICA, "reserved"))
+    reserved = facts.count(REPLICA, "reserved")
+    return PoolReading(
+        replica=REPLICA,
+        capacity_tokens=capacity,
+        reserved_tokens=None if reserved is None else min(reserved, capacity),
+    )
+
+
+def _notes(facts: Facts, pool: PoolReading) -> Iterator[str]:
+    reserved, capacity = facts.count(REPLICA, "reserved") or 0, pool.capacity_tokens or 0
+    if reserved > capacity:
+        yield f"it says that {reserved} tokens of {capacity} are reserved, which is shown as all of them"
+    yield _RESERVES
 
 
 def _replica(facts: Facts) -> ReplicaReading:

@@ -43,8 +43,8 @@ class Page(Struct, frozen=True, kw_only=True):
 
     ``cache_config`` holds the labels of ``cache_config_info`` by replica, ``disputed`` the names of those that two
     samples of one replica disagree about (they are left out), ``contested`` whether two disagree about its usage,
-    ``notes`` which values can't be. ``paused``: the scheduler stands still, and the KV pool may have been released.
-    ``v0``: a page of the engine before V1.
+    ``notes`` which values can't be. ``missing``: replicas that pages before had, of the same run. ``paused``: the
+    scheduler stands still, and the KV pool may have been released. ``v0``: a page of the engine before V1.
     """
 
     models: tuple[str, ...]
@@ -60,6 +60,7 @@ class Page(Struct, frozen=True, kw_only=True):
     v0: bool
     started_at: float | None
     notes: tuple[str, ...]
+    missing: tuple[str, ...] = ()
 
 
 def parse_page(text: str, *, source: str) -> Page:

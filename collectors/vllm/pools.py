@@ -18,7 +18,7 @@ Arguments = dict[str, int | float | str | bool]
 
 def pools_of(page: Page) -> tuple[PoolReading, ...]:
     """One pool per replica that reports a usage or a capacity."""
-    pools = (_pool(page, replica) for replica in page.replicas)
+    pools = (_pool(page, replica) for replica in page.replicas if replica not in page.missing)
     return tuple(pool for pool in pools if pool.used_ratio is not None or pool.capacity_tokens is not None)
 
 
@@ -44,6 +44,9 @@ def arguments_of(page: Page) -> Arguments:
 def notes_of(page: Page) -> tuple[str, ...]:
     """What of the pools is not known, and what would make it known."""
     notes = [*page.notes]
+    if page.missing:
+        names = ", ".join(page.missing[:4])
+        notes.append(f"its page has nothing of replica {names} any more, although it goes on: has that one died?")
     if len(page.models) > 1:
         names = ", ".join(repr(model[:64]) for model in page.models[:4])
         notes.append(f"{len(page.models)} models on one page ({names}): each is shown as a replica of its own")

@@ -16,6 +16,7 @@ from collectors.vllm.doubts import Doubts
 from collectors.vllm.names import PREFIX_TOKENS_SINCE, Field
 from collectors.vllm.page import Page, Sleep, parse_page
 from collectors.vllm.pools import Arguments, arguments_of, notes_of, pools_of
+from collectors.vllm.replicas import Replicas
 
 PATHS = frozenset({"/metrics", "/version", "/v1/models"})
 FACTS_SECONDS = 60.0
@@ -72,6 +73,7 @@ class VllmReader:
         self._models = Seldom(endpoint, "/v1/models", Decoder(_Models).decode, **pace)
         self._started_at: float | None = None  # of the run that they are of
         self._doubts = Doubts()
+        self._replicas = Replicas()
 
     async def read(self) -> ServerReading:
         """The server now; counters are raw, since the engine's start.
@@ -84,10 +86,11 @@ class VllmReader:
         url = f"{self._endpoint.url}/metrics"
         try:
             answer = await self._endpoint.get("/metrics", key=True)
-            page = parse_page(answer.text, source=url)
+            page = self._replicas.of(parse_page(answer.text, source=url))
         except CollectorError as exc:
             self._lost()  # it may come back as another version
             self._doubts.lost(exc)
+            self._replicas.lost(exc)
             raise
         at = self._clock()
         if page.started_at != self._started_at:

@@ -61,3 +61,12 @@ def test_what_can_go_wrong_is_said(answers: Answers, reason: str) -> None:
         read_once("tgi", answers)
 
     assert caught.value.reason == reason
+
+
+def test_no_more_is_reserved_than_there_is() -> None:
+    """A note says what it claims."""
+    page = "tgi_batch_max_total_tokens 1000\ntgi_batch_current_max_tokens 5000\n"
+    reading = read_once("tgi", {"/metrics": reply(page)})
+
+    assert reading.pools == (PoolReading(replica="0", capacity_tokens=1000, reserved_tokens=1000),)
+    assert any("5000 tokens of 1000 are reserved" in note for note in reading.notes)

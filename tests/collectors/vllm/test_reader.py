@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import re
 import tracemalloc
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -446,3 +447,51 @@ def test_the_memory_that_a_page_costs_is_bounded(body: bytes) -> None:
 def test_no_other_path_is_ever_requested() -> None:
     """Paths that change a server's state are not even on the list."""
     assert sorted(PATHS) == ["/metrics", "/v1/models", "/version"]
+
+
+def without(engine: int, text: str) -> str:
+    """The page without what one of its replicas says."""
+    return "".join(line for line in text.splitlines(keepends=True) if f'engine="{engine}"' not in line)
+
+
+@pytest.mark.parametrize("gone", [0, 3])
+def test_a_replica_that_is_missing_on_a_page_keeps_its_share(gone: int) -> None:
+    """The sum of blocks is still over four: the pools of the others are as large as before, under their names."""
+
+    async def scenario(reader: VllmReader, server: Replay, clock: Clock) -> None:
+        whole = await reader.read()
+        server.answers["/metrics"] = reply(without(gone, vllm("shapes/dp4.txt")))
+        for _ in range(2):
+            reading = await reader.read()
+        rest = tuple(pool for pool in whole.pools if pool.replica != str(gone))
+        assert reading.pools == rest
+        assert reading.arguments["dp"] == 4
+        assert [one for one in reading.replicas if one.replica == str(gone)] == [ReplicaReading(replica=str(gone))]
+        assert any(f"nothing of replica {gone} any more" in note for note in reading.notes)
+        server.answers["/metrics"] = reply(vllm("shapes/dp4.txt"))
+        assert await reader.read() == whole
+
+    with_reader(server_of(vllm("shapes/dp4.txt")), scenario)
+
+
+@pytest.mark.parametrize("begins", ["refused", "start", "blocks"])
+def test_a_run_with_fewer_replicas_is_another(begins: str) -> None:
+    """What was there before it is no part of it."""
+
+    async def scenario(reader: VllmReader, server: Replay, clock: Clock) -> None:
+        await reader.read()
+        text = "".join(f"{line}\n" for line in without(3, vllm("shapes/dp4.txt")).splitlines())
+        if begins == "start":
+            text = (
+                re.sub(r"^process_start_time_seconds .*\n", "", text, flags=re.M) + "process_start_time_seconds 1.8e9\n"
+            )
+        if begins == "blocks":
+            text = text.replace('num_gpu_blocks="4000"', 'num_gpu_blocks="3000"')
+        if begins == "refused":
+            reader._replicas.lost(Unreachable("refused", "nothing listens"))
+        server.answers["/metrics"] = reply(text)
+        reading = await reader.read()
+        assert [pool.blocks for pool in reading.pools] == [1000 if begins == "blocks" else 1333] * 3
+        assert not any("any more" in note for note in reading.notes)
+
+    with_reader(server_of(vllm("shapes/dp4.txt")), scenario)
