@@ -18,7 +18,7 @@ from agent.board import Board
 from agent.errors import InputError
 from agent.fleet import Fleet, ServerSpec
 from agent.poller import Poller, in_daemon_thread
-from agent.processes import Look, look
+from agent.processes import Look, look, with_names
 from agent.recorder.past import Past
 from agent.recorder.player import Player
 from agent.recorder.records import Start
@@ -42,6 +42,7 @@ from collectors.nvml.source import NvmlSource
 from collectors.own_process import OwnProcess
 from collectors.probe_files import ProbeFiles, Probes
 from collectors.procfs import HostProcesses, ProcessTable
+from collectors.readings import NodeReading
 from collectors.registry import ENGINES, engine_of
 from collectors.simulated.probes import SimulatedProbes
 from collectors.simulated.processes import SimulatedDiscovery, SimulatedProcesses
@@ -61,7 +62,8 @@ class Agent:
 
     ``alone``: no servers but those that settings name.
 
-    Without a ``state_directory`` nothing of earlier runs is remembered over restarts.
+    Without a ``state_directory`` nothing of earlier runs is remembered over restarts. ``per_process``: with what each
+    process holds.
     """
 
     def __init__(
@@ -73,8 +75,10 @@ class Agent:
         state_directory: Path | None = None,
         pace: float = 1.0,
         alone: bool = False,
+        per_process: bool = False,
     ) -> None:
         self.settings = settings
+        self._per_process = per_process
         self._web = web
         self._simulated_state = simulated_state
         commands = {name: engine.command for name, engine in ENGINES.items()}
@@ -184,12 +188,15 @@ class Agent:
 
     def _devices(self) -> NvmlSource:
         return NvmlSource(
-            on_reading=self.board.took_node,
+            on_reading=self._took_node,
             on_fault=self.board.lost_node,
             memory_interval_seconds=self.settings.intervals.memory,
             processes_interval_seconds=self.settings.intervals.processes,
             simulated_state=self._simulated_state,
         )
+
+    def _took_node(self, node: NodeReading) -> None:
+        self.board.took_node(with_names(node, self._discovery.name) if self._per_process else node)
 
     def _look(self) -> Look:
         discovery = self._discovery if self.settings.discovery else None
@@ -303,12 +310,13 @@ async def serve(
     simulated_state: Path | None = None,
     state_directory: Path | None = None,
     pace: float = 1.0,
+    per_process: bool = False,
     until: asyncio.Event | None = None,
 ) -> None:
     """Run the agent until SIGINT, SIGTERM or ``until``; ``announce`` gets the base URL once it answers.
 
     ``reload_settings`` gives the settings anew on SIGHUP; while it fails, the old ones stay in force. ``pace``: how
-    fast a simulated node lives.
+    fast a simulated node lives. ``per_process``: with series of each process on a device.
 
     Raises:
         RunError: the address can't be listened on.
@@ -317,7 +325,14 @@ async def serve(
     host, port = parse_listen(settings.listen, where="listen")
     listener = bind(host, port)
     web = WebFile(_path(settings.web_config_file))
-    agent = Agent(settings, web=web, simulated_state=simulated_state, state_directory=state_directory, pace=pace)
+    agent = Agent(
+        settings,
+        web=web,
+        simulated_state=simulated_state,
+        state_directory=state_directory,
+        pace=pace,
+        per_process=per_process,
+    )
     agent.board.settings_reloaded(success=True)
 
     async def reload() -> str | None:

@@ -50,6 +50,7 @@ from collectors.registry import ENGINES
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 CONFIG = click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Settings file (YAML).")
+PER_PROCESS = click.option("--per-process", is_flag=True, help="A series for each process on a GPU, with its name.")
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout and nothing else.")
 
 
@@ -74,7 +75,10 @@ def cli() -> None:
 @click.option("--listen", metavar="HOST:PORT", help="Address to serve on (default: settings, else :10175).")
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--print-settings", is_flag=True, help="Print the settings in force, defaults included, and end.")
-def run_command(config: Path | None, listen: str | None, log_format: log.Format, print_settings: bool) -> None:
+@PER_PROCESS
+def run_command(
+    config: Path | None, listen: str | None, log_format: log.Format, print_settings: bool, per_process: bool
+) -> None:
     """Run the agent: /metrics, the page at /, /api/v1/snapshot. SIGHUP reloads the settings.
 
     Example: vramscope run --config vramscope.yml
@@ -92,7 +96,12 @@ def run_command(config: Path | None, listen: str | None, log_format: log.Format,
     asyncio.run(
         _begun(
             partial(
-                serve, settings, announce=_announce, reload_settings=load, state_directory=_state_directory(settings)
+                serve,
+                settings,
+                announce=_announce,
+                reload_settings=load,
+                state_directory=_state_directory(settings),
+                per_process=per_process,
             )
         )
     )
@@ -180,8 +189,15 @@ def check_command(config: Path | None, as_json: bool) -> None:
 @click.option("--listen", metavar="HOST:PORT", default="127.0.0.1:10175", show_default=True)
 @click.option("--scenario", default="reasoning", show_default=True, help="Name of a scenario.")
 @click.option("--state-directory", type=click.Path(path_type=Path), metavar="DIR", help="Record it there.")
+@PER_PROCESS
 def demo_command(
-    seed: int, speed: float, duration: float | None, listen: str, scenario: str, state_directory: Path | None
+    seed: int,
+    speed: float,
+    duration: float | None,
+    listen: str,
+    scenario: str,
+    state_directory: Path | None,
+    per_process: bool,
 ) -> None:
     """Run the agent beside a simulated GPU node with one long reasoning chain.
 
@@ -201,6 +217,7 @@ def demo_command(
             directory=Path(directory),
             announce=_announce,
             state_directory=state_directory,
+            per_process=per_process,
         )
         asyncio.run(_begun(demo))
 

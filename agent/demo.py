@@ -25,6 +25,7 @@ async def run_demo(
     directory: Path,
     announce: Callable[[str], None],
     state_directory: Path | None = None,
+    per_process: bool = False,
 ) -> None:
     """Run until a signal or until ``duration_seconds`` of simulated time have passed.
 
@@ -56,6 +57,7 @@ async def run_demo(
             simulated_state=node.state_path,
             state_directory=state_directory,
             pace=speed,
+            per_process=per_process,
             until=ended,
         )
     finally:

@@ -28,6 +28,7 @@ from agent.snapshot import (
     BudgetLine,
     Component,
     Device,
+    DeviceProcess,
     GpuHealth,
 )
 from collectors.readings import (
@@ -83,6 +84,7 @@ def device_record(
         memory_kind=reading.memory_kind,
         budget=lines,
         health=health,
+        processes=tuple(_processes(reading)),
         notes=(*_notes(reading), *(f"{share.server}: {note}" for share, note in found if note)),
     )
     if reading.memory is None:
@@ -103,6 +105,13 @@ def device_record(
         used_max_bytes=extremes.used_max_bytes if extremes else {},
         free_min_bytes=extremes.free_min_bytes if extremes else {},
     )
+
+
+def _processes(reading: DeviceReading) -> Iterator[DeviceProcess]:
+    """Those whose names were asked for, as far as their bytes are known."""
+    for one in reading.processes.processes if reading.processes else ():
+        if one.name is not None and one.used_bytes is not None:
+            yield DeviceProcess(pid=one.pid, name=one.name, bytes=one.used_bytes)
 
 
 def _notes(reading: DeviceReading) -> Iterator[str]:

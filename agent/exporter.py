@@ -159,6 +159,8 @@ def _device(device: Device) -> Iterator[Sample]:
             yield "transient_peak_bytes", where, room.peak_bytes
         if room.room_bytes is not None:
             yield "transient_room_bytes", where, room.room_bytes
+    for process in device.processes:
+        yield "process_memory_bytes", {**gpu, "pid": str(process.pid), "name": process.name}, process.bytes
     for window, count in device.used_max_bytes.items():
         yield "memory_used_max_bytes", {**gpu, "window": window}, count
     for window, count in device.free_min_bytes.items():

@@ -49,6 +49,9 @@ CATALOGUE: tuple[Metric, ...] = (
     _gauge("memory_evidence_info", "gpu server component evidence", "How a component's bytes are known; always 1."),
     _gauge("memory_overattributed_bytes", "gpu server", "Bytes of named parts that did not fit and were cut."),
     _gauge("memory_unexplained_bytes", "gpu server", "Bytes of live runtime above the budget's high bound."),
+    _gauge(
+        "process_memory_bytes", "gpu pid name", "Bytes that a process holds on the device; only with --per-process."
+    ),
     _gauge("memory_used_max_bytes", "gpu window", "Highest used bytes (total - free) within the window."),
     _gauge("memory_free_min_bytes", "gpu window", "Lowest free bytes within the window."),
     _gauge("device_lost", "gpu", "1 if the GPU was there and is lost or gone (for ten minutes), else 0."),

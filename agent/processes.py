@@ -1,15 +1,18 @@
 """One look at the process table: which servers are there, and the processes behind each configured port. It blocks."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from collectors.discovery.host import Discovery
 from collectors.errors import CollectorError
 from collectors.home import Homes
 from collectors.probe_files import Place, Probes
 from collectors.procfs import ProcessTable
-from collectors.readings import Fault, FoundServer, Home, ProcessTree
+from collectors.readings import DeviceReading, Fault, FoundServer, Home, NodeReading, ProcessTree
+
+MAX_NAME = 64
 
 
 class Look(Struct, frozen=True, kw_only=True):
@@ -64,3 +67,15 @@ def look(
 def _pretends(found: FoundServer, contested: set[int]) -> bool:
     """Whether it only names the port of a configured server on which another process listens."""
     return found.network_pid is None and not found.listening and found.port in contested
+
+
+def with_names(node: NodeReading, name_of: Callable[[int], str]) -> NodeReading:
+    """A pass in which the processes have the names that the last look at the process table found."""
+    return replace(node, devices=tuple(_named(device, name_of) for device in node.devices))
+
+
+def _named(device: DeviceReading, name_of: Callable[[int], str]) -> DeviceReading:
+    if device.processes is None:
+        return device
+    named = tuple(replace(one, name=name_of(one.pid)[:MAX_NAME]) for one in device.processes.processes)
+    return replace(device, processes=replace(device.processes, processes=named))

@@ -198,6 +198,14 @@ class MemoryStep(Struct, frozen=True, kw_only=True):
     bytes: int
 
 
+class DeviceProcess(Struct, frozen=True, kw_only=True):
+    """What the driver says that a process holds; ``name`` is empty where it is not known."""
+
+    pid: int
+    name: str
+    bytes: int
+
+
 class Device(Struct, frozen=True, kw_only=True):
     """One device. ``components`` sum to ``total_bytes`` exactly, or are empty when there is no reading.
 
@@ -227,6 +235,7 @@ class Device(Struct, frozen=True, kw_only=True):
     forecast: DeviceForecast | None = None
     steps: tuple[MemoryStep, ...] = ()
     risk: Risk | None = None
+    processes: tuple[DeviceProcess, ...] = ()  # only where the agent was asked for them
 
 
 class Pool(Struct, frozen=True, kw_only=True):

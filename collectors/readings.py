@@ -37,10 +37,14 @@ class MemoryReading(Struct, frozen=True, kw_only=True):
 
 
 class ProcessMemory(Struct, frozen=True, kw_only=True):
-    """One process on a device, merged over compute, graphics and MPS lists; None: the driver hides its bytes."""
+    """One process on a device, merged over compute, graphics and MPS lists; None: the driver hides its bytes.
+
+    ``name`` is that of its program, empty where it is not known; None: nobody asks for series of processes.
+    """
 
     pid: int
     used_bytes: int | None = None
+    name: str | None = None
 
 
 class ProcessesReading(Struct, frozen=True, kw_only=True):

@@ -1,5 +1,6 @@
 """``vramscope demo`` as a newcomer meets it: the page in a real Chromium, the metrics in a real Prometheus."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -68,6 +69,18 @@ def test_a_demo_with_a_duration_ends_by_itself() -> None:
     assert done.returncode == 0
     assert done.stdout.startswith("listening on http://127.0.0.1:")
     assert "Traceback" not in done.stderr
+
+
+def test_a_series_for_each_process_where_that_is_asked_for() -> None:
+    """With the name that the process table has; what no look has seen has an empty one."""
+    with running(
+        "demo", "--speed", "20", "--scenario", "reasoning", "--listen", "127.0.0.1:0", "--per-process"
+    ) as program:
+        series = re.compile(r'^vramscope_process_memory_bytes\{gpu="0",name="([^"]+)",pid="\d+"\} \d{9,}$', re.M)
+        program.until(lambda: series.search(program.metrics()), seconds=60)
+        names = series.findall(program.metrics())
+
+    assert all(0 < len(name) <= 15 for name in names)
 
 
 def test_eight_gpus_with_one_server() -> None:

@@ -39,6 +39,9 @@ class Discovery(Protocol):
     def scan(self) -> tuple[FoundServer, ...]:
         """The servers now, oldest first. Raises: CollectorError."""
 
+    def name(self, pid: int) -> str:
+        """What a process was called when the process table was last read; empty where it is not known."""
+
 
 class _Candidate(Struct, frozen=True, kw_only=True):
     """A process whose command line is that of an engine's server; ``command`` None: it only looked like it."""
@@ -101,6 +104,10 @@ class HostDiscovery:
         alive = {(root.process.pid, root.process.started_ticks) for root in roots}
         self._facts = {key: facts for key, facts in self._facts.items() if key[:2] in alive}
         return _distinct(server for server in found if server is not None)
+
+    def name(self, pid: int) -> str:
+        """What the system calls a process: up to 15 characters, without its arguments."""
+        return self.table.name(pid)
 
     def _is_marked(self, command: bytes) -> bool:
         return any(mark in command for mark in self._marks)

@@ -65,6 +65,11 @@ class ProcessTable:
         self._known = {process.pid: process for process in self._processes()}
         return self._known
 
+    def name(self, pid: int) -> str:
+        """What the last reading says that a process is called; empty where it is not known."""
+        known = self._known.get(pid)
+        return known.name if known is not None else ""
+
     def _processes(self) -> Iterator[Process]:
         for name in os.listdir(self._proc):  # noqa: PTH208 - thousands of them: no Path for each
             if not name.isdecimal():

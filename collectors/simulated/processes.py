@@ -10,6 +10,8 @@ from collectors.procfs import redact
 from collectors.readings import FoundServer, ProcessTree, ServerProcess
 from collectors.simulated.state import HostProcess, read_state
 
+NAME_LENGTH = 15
+
 
 class SimulatedProcesses:
     """Reads the state file anew at every call, so that a process that ends there ends here."""
@@ -39,6 +41,7 @@ class SimulatedDiscovery:
         self._state_path = state_path
         self._engines = engines
         self._clock = clock
+        self._names: dict[int, str] = {}
 
     def scan(self) -> tuple[FoundServer, ...]:
         """The servers now, in the order of the file.
@@ -49,9 +52,14 @@ class SimulatedDiscovery:
         at = self._clock()
         hosts = _hosts(self._state_path)
         pids = {host.pid for host in hosts}
+        self._names = {host.pid: Path(host.title.split(" ")[0]).name[:NAME_LENGTH] for host in hosts}
         roots = [host for host in hosts if host.parent not in pids]
         found = (self._found(root, _tree(root, hosts, at)) for root in roots)
         return tuple(server for server in found if server is not None)
+
+    def name(self, pid: int) -> str:
+        """The program in its title, cut as Linux cuts names."""
+        return self._names.get(pid, "")
 
     def _found(self, root: HostProcess, tree: ProcessTree) -> FoundServer | None:
         for name, engine in self._engines.items():

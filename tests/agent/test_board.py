@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from agent.board import Board
 from agent.memory.arguments import Arguments
+from agent.processes import with_names
 from agent.snapshot import Device, Server
 from agent.watch import ServerFacts, ServerWatch
 from collectors.engine_search import ENGINE_UNKNOWN
@@ -741,3 +742,20 @@ def test_a_server_whose_engine_is_not_known_is_there() -> None:
 
     assert (answering.engine, answering.state, silent.state) == (None, "loading", "down")
     assert 'vramscope_server_info{engine="",' in page
+
+
+def test_series_of_processes_only_where_they_are_asked_for(bench: Bench) -> None:
+    """Each by pid and name; none of one whose bytes the driver hides, and none by default."""
+    device = gpu(bench.clock, used={7: GIB, 8: None, 9: 0})
+    node = NodeReading(at=bench.clock.now, driver_version="580", devices=(device,))
+    bench.board.took_node(node)
+    default = bench.board.tick().metrics
+
+    bench.board.took_node(with_names(node, lambda pid: "py\n3" if pid == 7 else ""))
+    asked = bench.board.tick().metrics
+
+    assert b"process_memory_bytes" not in default
+    assert [line for line in asked.splitlines() if line.startswith(b"vramscope_process_memory_bytes")] == [
+        b'vramscope_process_memory_bytes{gpu="0",name="",pid="9"} 0',
+        b'vramscope_process_memory_bytes{gpu="0",name="py\\n3",pid="7"} 1073741824',
+    ]

@@ -21,6 +21,7 @@ from agent.snapshot import (
     Counters,
     Device,
     DeviceForecast,
+    DeviceProcess,
     ExhaustionSeconds,
     Fragmentation,
     GpuHealth,
@@ -334,6 +335,7 @@ def test_golden_of_what_few_nodes_have(request: pytest.FixtureRequest) -> None:
         devices=(
             replace(
                 device(),
+                processes=(DeviceProcess(pid=7, name='a "b"\\c', bytes=GIB), DeviceProcess(pid=9, name="", bytes=0)),
                 forecast=creep,
                 health=GpuHealth(
                     gpu="0", lost=False, ecc_uncorrected=1, row_remap_pending=True, row_remap_failure=False

@@ -2,10 +2,18 @@
 
 from pathlib import Path
 
-from agent.processes import look
+from agent.processes import MAX_NAME, look, with_names
 from collectors.errors import Refused
 from collectors.home import Homes
-from collectors.readings import FoundServer, ProcessTree, ServerProcess
+from collectors.readings import (
+    DeviceReading,
+    FoundServer,
+    NodeReading,
+    ProcessesReading,
+    ProcessMemory,
+    ProcessTree,
+    ServerProcess,
+)
 
 
 def tree(pid: int) -> ProcessTree:
@@ -36,6 +44,9 @@ class Found:
 
     def scan(self) -> tuple[FoundServer, ...]:
         return self._servers
+
+    def name(self, pid: int) -> str:
+        return {1: "python3", 2: "x" * 5000}.get(pid, "")
 
 
 def test_a_port_that_a_found_server_holds_is_not_looked_up() -> None:
@@ -88,3 +99,17 @@ def test_the_home_of_every_server_is_looked_up(tmp_path: Path) -> None:
         1: "vllm-1.service",
         5: "vllm-5.service",
     }
+
+
+def test_processes_of_a_device_get_their_names() -> None:
+    """As the look found them, cut where they are long, empty where they are not known; no list stays none."""
+    listed = tuple(ProcessMemory(pid=pid, used_bytes=5) for pid in (1, 2, 3))
+    devices = (DeviceReading(index=0, processes=ProcessesReading(at=1.0, processes=listed)), DeviceReading(index=1))
+
+    named = with_names(NodeReading(at=1.0, driver_version=None, devices=devices), Found().name)
+
+    first, second = named.devices
+    assert first.processes is not None
+    assert [one.name for one in first.processes.processes] == ["python3", "x" * MAX_NAME, ""]
+    assert [one.used_bytes for one in first.processes.processes] == [5, 5, 5]
+    assert second == devices[1]

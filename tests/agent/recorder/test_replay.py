@@ -12,12 +12,13 @@ from msgspec.structs import replace
 from agent import watch
 from agent.memory import budget
 from agent.memory.upgrades import Record, Run, Share
+from agent.processes import with_names
 from agent.recorder.records import Paced
 from agent.snapshot import Snapshot
 from agent.watch import ServerWatch
 from collectors.engine_search import ENGINE_UNKNOWN
 from collectors.probe_files import ProbePass
-from collectors.readings import Container, Fault, Home, HostKills, ProbeReading
+from collectors.readings import Container, Fault, Home, HostKills, NodeReading, ProbeReading
 from collectors.vllm.titles import rank_of
 from tests.agent.recorder.flight import Flight, pages, replayed
 from tests.agent.test_board import GIB, LLAMA, facts, gpu, serving
@@ -110,6 +111,22 @@ def test_headroom_is_judged_by_the_rule_of_then(tmp_path: Path) -> None:
     assert "low_headroom" in risk.levels
     assert [again[at].snapshot.thresholds.headroom_ratio for at in (0, -1)] == [0.9, 0.95]
     assert [same(one.snapshot) for one in flight.live] == [same(one.snapshot) for one in again]
+
+
+def test_series_of_processes_are_in_a_recording_of_an_agent_that_had_them(tmp_path: Path) -> None:
+    """With the names of then."""
+    flight = Flight(tmp_path)
+    for _ in range(3):
+        device = gpu(flight.clock, used={7: GIB, 9: 2 * GIB})
+        node = NodeReading(at=flight.clock.now, driver_version="580", devices=(device,))
+        flight.board.took_node(with_names(node, lambda pid: f"name {pid}"))
+        flight.ticks()
+        flight.writer.flush()
+
+    again = replayed(flight.file)
+
+    assert b'process_memory_bytes{gpu="0",name="name 9",pid="9"}' in again[-1].metrics
+    assert pages(flight.live) == pages(again)
 
 
 def test_recordings_of_before_there_was_a_choice_have_the_usual_rule() -> None:

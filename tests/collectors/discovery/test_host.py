@@ -427,3 +427,14 @@ class TestByPlainFiles:
             ("http://127.0.0.1:8000", 7),
             ("http://127.0.0.1:8000", 8),
         ]
+
+
+def test_any_process_has_a_name_once_the_table_was_read() -> None:
+    """That of the system, of ourselves too; who is not there has none."""
+    discovery = HostDiscovery({})
+    before = discovery.name(os.getpid())
+    discovery.scan()
+
+    assert before == ""
+    assert discovery.name(os.getpid()) == Path("/proc/self/comm").read_text().rstrip("\n")
+    assert discovery.name(2**30) == ""
