@@ -98,7 +98,7 @@ def device_record(
         headroom_ratio=None
         if _is_lent_out(reading, breakdown.parts)
         else headroom_ratio(breakdown.parts, reading.memory.total_bytes, runtimes),
-        components=tuple(_components(breakdown.parts, lines, at=reading.memory.at, now=now)),
+        components=tuple(_components(breakdown.parts, lines, servers, at=reading.memory.at, now=now)),
         overattributed_bytes=breakdown.overattributed_bytes,
         unexplained_bytes=_unexplained(breakdown.parts, runtimes, servers),
         transients=dict(_transients(here, servers, breakdown.parts, runtimes, inside, reading.memory.free_bytes)),
@@ -137,7 +137,8 @@ def _share(
     """What is known of a rank's parts, and a note on it.
 
     What only its own process says of itself is believed as far as the driver says what that holds; where the driver
-    does not, only on a device without a neighbour whose parts it could displace.
+    does not, only on a device without a neighbour whose parts it could displace. While it loads both move, and are not
+    of the same moment: their difference is no context then.
     """
     allocator = inside.allocator if inside else None
     held = held_bytes(device.processes, seat.pids) if allocator is not None else None
@@ -145,7 +146,8 @@ def _share(
         return Share(server=seat.server, pids=seat.pids, named=named_parts(server, seat)), None
     named = named_parts(server, seat, allocator)
     more = refined(named, allocator, server=seat.server, held_bytes=held)
-    return Share(server=seat.server, pids=seat.pids, named=more.parts), more.note
+    told = tuple(part for part in more.parts if part.component != "context" or server.state == "serving")
+    return Share(server=seat.server, pids=seat.pids, named=told), more.note
 
 
 def _transients(
@@ -177,8 +179,15 @@ def _transients(
             yield seat.server, found
 
 
-def _components(parts: Sequence[Part], lines: Sequence[BudgetLine], *, at: float, now: float) -> Iterator[Component]:
-    likely = {(line.server, line.component): line.bytes for line in lines if line.bound == "likely"}
+def _components(
+    parts: Sequence[Part], lines: Sequence[BudgetLine], servers: Mapping[str, ServerView], *, at: float, now: float
+) -> Iterator[Component]:
+    """Beside its budget stands what a server holds while it serves: before and in sleep other things are in a part."""
+    likely = {
+        (line.server, line.component): line.bytes
+        for line in lines
+        if line.bound == "likely" and servers[line.server].state == "serving"
+    }
     for part in parts:
         yield Component(
             component=part.component,

@@ -33,7 +33,8 @@ BOUNDS: tuple[Bound, ...] = ("low", "likely", "high")
 
 class Component(Struct, frozen=True, kw_only=True):
     """A named share of a device's memory. ``server`` is empty for the device's own shares; ``source`` says in words
-    what it is from, ``age_seconds`` how old that is.
+    what it is from, ``age_seconds`` how old that is. ``budget_bytes`` is what it is to be beside: None until its server
+    serves.
     """
 
     component: str

@@ -51,7 +51,7 @@ export function budgetTip(device, component, name, server) {
 
 function budgetLines(component, { low, likely, high }, bytes, server) {
   if (likely === null) return server && component in BASIS && noBudget(server);
-  const deviation = difference(bytes, likely);
+  const deviation = deviates(server) ? difference(bytes, likely) : null;
   return [
     low === null || high === null ? `Budget, likely: ${gib(likely)} GiB.`
       : `Budget, likely: ${gib(likely)} GiB; low ${gib(low)}, high ${gib(high)} GiB.`,
@@ -59,6 +59,9 @@ function budgetLines(component, { low, likely, high }, bytes, server) {
     server && restsOn(component, server),
   ];
 }
+
+/** Whether what a server holds is to be as budgeted: while it loads or sleeps, other things are in its parts. */
+export const deviates = (server) => server?.state === "serving";
 
 function noBudget(server) {
   return `It has no budget${server.model_path ? "" : ", since its model is not known"}.`;

@@ -2,7 +2,7 @@
 
 import { bounds, isPool, label, serversOf } from "./components.js";
 import { h } from "./dom.js";
-import { EVIDENCE, lines, partTip, poolTip } from "./evidence.js";
+import { deviates, EVIDENCE, lines, partTip, poolTip } from "./evidence.js";
 import { difference, duration, gib, gpuName, percent, signedGib, sum } from "./format.js";
 import { why } from "./tip.js";
 
@@ -30,13 +30,13 @@ function serverFigures(device, parts, name, server) {
   const poolBytes = sum(pool.map((part) => part.bytes));
   return [
     total(device, {
-      name, class: "server", parts: own, budget: whole ? sum(likely.map((line) => line.bytes)) : null,
+      name, class: "server", server, parts: own, budget: whole ? sum(likely.map((line) => line.bytes)) : null,
       tip: lines(name, "Live is the sum of its parts on this GPU, which its processes hold.",
         whole ? "The budget is the sum of the likely ones." : "Its budget is not known as a whole."),
     }, { "data-figure": "server", "data-server": name }),
     figuresOf((part) => part.component === "weights"),
     pool.length > 0 && total(device, {
-      name: label("kv_pool"), class: "pool", parts: pool, budget: bounds(device, name, "kv_pool").likely,
+      name: label("kv_pool"), class: "pool", server, parts: pool, budget: bounds(device, name, "kv_pool").likely,
       tip: poolTip(device, poolBytes, name, server),
     }, { "data-figure": "kv_pool", "data-server": name }),
     figuresOf((part) => isPool(part.component)),
@@ -53,13 +53,14 @@ function figure(device, part, server) {
   return row(device, {
     class: `${part.server ? "of-server" : ""} ${isPool(part.component) ? "of-pool" : ""}`,
     name: label(part.component), bytes: part.bytes, budget: part.budget_bytes ?? range.likely, range, part,
-    tip: partTip(device, part, server),
+    server, tip: partTip(device, part, server),
   }, { "data-figure": part.component, "data-server": part.server });
 }
 
-function row(device, { class: kind, name, bytes, budget, range, part, tip }, attributes) {
-  const deviation = difference(bytes, budget);
-  const outside = range && ((range.high !== null && bytes > range.high) || (range.low !== null && bytes < range.low));
+function row(device, { class: kind, name, bytes, budget, range, part, server, tip }, attributes) {
+  const deviation = deviates(server) ? difference(bytes, budget) : null;
+  const outside = deviation !== null && range
+    && ((range.high !== null && bytes > range.high) || (range.low !== null && bytes < range.low));
   const ranged = range && range.low !== null && range.high !== null;
   const old = part?.age_seconds > STALE_SECONDS;
   return h("tr", { class: kind, ...attributes, "data-bytes": bytes, "data-deviation": deviation, "data-tip": tip },

@@ -439,6 +439,20 @@ def test_refused_endpoint_with_living_processes_is_loading(bench: Bench) -> None
     assert device.unexplained_bytes == {}
 
 
+def test_what_loads_is_beside_no_budget(bench: Bench) -> None:
+    """Its runtime has weights in it: the budget is there, and no part is to be like it until it serves."""
+    bench.node(gpu(bench.clock, used={7: 30 * GIB}))
+    bench.model()
+    bench.tree(7)
+    loading = bench.device()
+    bench.server()
+    serves = bench.device()
+
+    assert {line.component for line in loading.budget} >= {"weights", "runtime"}
+    assert {part.budget_bytes for part in loading.components} == {None}
+    assert {part.component: part.budget_bytes for part in serves.components}["weights"] == WEIGHTS
+
+
 def test_a_dead_server_is_down_and_owns_nothing(bench: Bench) -> None:
     """Name and state are all that is left."""
     bench.node(gpu(bench.clock, used={9: GIB}))

@@ -183,6 +183,7 @@ def test_another_process_begins_a_new_floor() -> None:
     took(bench, inside(bench))
     bench.board.tick()
     bench.tree(8)
+    bench.server(started_at=6e8)
     bench.node(gpu(bench.clock, used={8: HELD}))
     took(bench, inside(bench, pid=8, active_bytes=ACTIVE + GIB))
 
@@ -254,17 +255,20 @@ def test_what_the_server_counted_itself_is_measured() -> None:
     assert {part.evidence for part in device.components if part.component in ("weights", "kv_used")} == {"measured"}
 
 
-def test_while_it_loads_slack_and_context_are_known() -> None:
-    """What is active then is weights or pool on their way: runtime."""
+def test_while_it_loads_slack_is_known_and_no_context() -> None:
+    """What is active then is weights or pool on their way, and list and figures are not of one moment: runtime."""
     bench = Bench(facts())
-    bench.node(gpu(bench.clock, used={7: HELD}))
     bench.tree(5, 7)
-    took(bench, inside(bench))
+    for late in (0, 10 * GIB):
+        bench.node(gpu(bench.clock, used={7: HELD - late}))
+        took(bench, inside(bench))
 
-    found = closed(bench.device())
+        found = closed(bench.device())
 
-    assert (found["context"], found["runtime"]) == (600 * MIB, ACTIVE)
-    assert "activations" not in found
+        graphs, slack = found["cuda_graphs"], found["allocator_slack"]
+        assert found["runtime"] == HELD - late - graphs - slack
+        assert slack == (RESERVED - GRAPHS - ACTIVE if not late else 0)
+        assert {"context", "activations"}.isdisjoint(found)
 
 
 def test_the_terminal_says_where_each_number_is_from() -> None:
