@@ -106,7 +106,7 @@ def servers(records: tuple[Server, ...], *, sort: Sort, drawn: Drawn) -> Table:
     ranked = sorted(records, key=lambda one: (*_rank(sort, *_of_server(one)), one.name))
     rows = [row for server in ranked for row in _of(server)]
     names = _texts(map(_label, rows))
-    least = min(12 if drawn.is_wide else 8, max((name.cell_len for name in names), default=0))
+    least = min(18 if drawn.is_wide else 8, max((name.cell_len for name in names), default=0))
     old = [row.server.age_seconds is None or row.server.age_seconds > STALE_SECONDS for row in rows]
 
     def drawn_bar(row: int, width: int) -> Text:

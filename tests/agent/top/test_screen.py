@@ -267,7 +267,7 @@ def test_a_server_has_a_row_for_each_further_pool() -> None:
 
 def test_what_is_not_known_is_a_dash() -> None:
     """No figure stands in for it; a server that does not serve says what it does."""
-    assert _row(sample.node(0), "batch") == ["batch", "-", "-", "-", "-", "-", "-", "down"]
+    assert _row(sample.node(0), "batch", width=90) == ["batch", "-", "-", "-", "-", "-", "-", "down"]
     assert _row(states.loading(0), "chat")[-1] == "loading"
 
 
@@ -344,6 +344,17 @@ def test_a_long_name_keeps_its_end() -> None:
     node = eight()
     named = replace(node, servers=(replace(node.servers[0], name="inference-prod-reasoner:8001"),))
     assert re.search(r" infer[\w-]*~\S*:8001 ", text_of(drawn(named, width=66)))
+
+
+@pytest.mark.parametrize("width", [64, 80, 120])
+def test_a_name_of_model_and_port_is_whole(width: int) -> None:
+    """As servers that were found are called: other columns go before it is cut, whatever the risk."""
+    node = eight()
+    named = tuple(replace(one, name=f"reasoner-8b:4357{number}") for number, one in enumerate(node.servers))
+
+    lines = [line.plain for line in drawn(replace(node, servers=named), width=width).lines]
+
+    assert len([line for line in lines if line.startswith("  reasoner-8b:4357")]) == len(named)
 
 
 def test_what_goes_on_stands_further_in() -> None:
