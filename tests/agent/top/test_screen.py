@@ -404,7 +404,7 @@ def test_parts_have_the_colours_of_the_page() -> None:
     of_page = {
         name: colour
         for names, colour in re.findall(r"^((?:\[data-component=[^{]+))\{ --c: (#[0-9a-f]{6});", style, re.MULTILINE)
-        for name in re.findall(r'data-component="(\w+)"', names)
+        for name in re.findall(r'data-component="?(\w+)', names)
     }
 
     assert of_page == {name: look.background for name, look in LOOKS.items() if name != "free"}
