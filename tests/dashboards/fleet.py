@@ -11,7 +11,9 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from collectors.nvml.faults import UNKNOWN
 from collectors.simulated.scenario import load_scenario
+from collectors.simulated.state import NodeState
 from collectors.simulated.story import Arrival, Crash, Length, Process, Scenario, Server, ShortRequests, Workload
 from tests.dashboards.backfill import backfilled, scraped
 from tests.dashboards.day import OOM
@@ -35,12 +37,17 @@ BEGAN = 1_800_000_000.0
 
 
 class Story(Node):
-    """A node of one of the kinds; a server of the blind one stops to answer."""
+    """A node of one of the kinds; a server of the blind one stops to answer, and a GPU of it lists no processes."""
 
     def __init__(self, folder: Path, kind: str) -> None:
         folder.mkdir()
         super().__init__(folder, scenario(kind), ports=PORTS, began=BEGAN)
         self._kind = kind
+
+    def state(self) -> NodeState:
+        """As simulated, or with a list that fails."""
+        failing = (("processes", 0, UNKNOWN),) if self._kind == "blind" else ()
+        return replace(super().state(), faults=failing)
 
     def happen(self) -> None:
         """Once a server's log tells of memory that ran out."""
