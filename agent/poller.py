@@ -133,6 +133,7 @@ class Poller:
             return
         self._fleet.found(outcome.value.found)
         self._probe_files = outcome.value.probes
+        self._have_read_probes = False  # what they say may be of a server that is known only since
         if self._probe_files:
             self._probed.set()
         for watch in self._fleet.watches:
