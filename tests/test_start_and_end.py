@@ -125,7 +125,8 @@ def test_a_journal_that_is_followed_ends_with_the_agent(tmp_path: Path, number: 
     )
     program.chmod(0o755)
     settings = tmp_path / "s.yml"
-    settings.write_text("discovery: false\nservers: [{url: 'http://127.0.0.1:9', log: 'journald:vllm'}]")
+    server = "{url: 'http://127.0.0.1:9', engine: vllm, log: 'journald:vllm'}"  # whose log is read before it answers
+    settings.write_text(f"discovery: false\nservers: [{server}]")
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
 
     with running("run", "--config", str(settings), "--listen", "127.0.0.1:0", environment=environment) as agent:
