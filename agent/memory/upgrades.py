@@ -109,14 +109,15 @@ def advanced(known: Record | None, run: Run, *, slack_seconds: float) -> Record:
     """What is remembered once a run has settled; ``known`` itself where there is nothing new.
 
     A run that settles again after it moved replaces what it was, unless less is known now. A restart in which nothing
-    changed leaves the comparison with another version in place, so that a crash does not hide an upgrade.
+    changed is beside nothing of its own, and leaves the comparison with another version in place, so that a crash
+    neither looks like an upgrade nor hides one.
     """
     if known is None:
         return Record(current=run)
     current, before = known.current, known.before
     if is_same_run(current, run, slack_seconds=slack_seconds):
         return known if _alike(current, run) or _knows_less(run, current) else replace(known, current=run)
-    if before is not None and before.version != run.version and _alike(current, run):
+    if (before is None or before.version != run.version) and _alike(current, run):
         return replace(known, current=run)
     return Record(before=current, current=run, since=run.settled_at if run.started_at is None else run.started_at)
 

@@ -131,6 +131,13 @@ def test_what_a_failing_source_hides_does_not_replace_what_was_known() -> None:
     assert advance(record, run(runtime=-1)) is record
 
 
+def test_a_restart_in_which_nothing_changed_is_no_upgrade() -> None:
+    """A plain crash: the run before says nothing that the present one does not."""
+    crashed = run(started_at=5000.0)
+
+    assert advance(advance(None, run()), crashed) == Record(current=crashed)
+
+
 def test_a_restart_in_which_nothing_changed_does_not_hide_an_upgrade() -> None:
     """A crash an hour after an upgrade: the comparison with the version before stays, with its date."""
     upgraded = advance(advance(None, run()), run("0.21.0", 5000.0, kv_pool=19 * GIB))
