@@ -36,10 +36,10 @@ def whole(value: object, *, most: int = MOST_TOKENS) -> int | None:
 def bounded(reading: ServerReading) -> ServerReading:
     """The reading without figures that can't be, which a note names."""
     records = (*reading.pools, *reading.replicas, *reading.ranks, *reading.offload, *reading.adapters)
-    if all(map(_is_usual, records)) and all(map(_can_be, reading.arguments.values())):
+    arguments = {name: value for name, value in reading.arguments.items() if _can_be(name, value)}
+    if all(map(_is_usual, records)) and len(arguments) == len(reading.arguments):
         return reading
     beyond = [name for record in records for name in _beyond(record)]
-    arguments = {name: value for name, value in reading.arguments.items() if _can_be(value)}
     beyond += reading.arguments.keys() - arguments.keys()
     if not beyond:
         return reading
@@ -93,7 +93,8 @@ def _without(record: R) -> R:
     return replace(record, **dict.fromkeys(_beyond(record)))
 
 
-def _can_be(argument: Value) -> bool:
-    if isinstance(argument, str):
-        return len(argument) <= MOST_TEXT
-    return -MOST_COUNT <= argument <= MOST_COUNT
+def _can_be(argument: str, value: Value) -> bool:
+    if isinstance(value, str):
+        return len(value) <= MOST_TEXT
+    most = MOST_BYTES if argument.endswith("_bytes") else MOST_TOKENS
+    return -most <= value <= most

@@ -20,7 +20,12 @@ MOST = ServerReading(
     pools=(PoolReading(replica="0", used_ratio=1.0, capacity_tokens=MOST_TOKENS, pool_bytes=MOST_BYTES),),
     replicas=(ReplicaReading(replica="0", running_requests=0, prompt_tokens=MOST_COUNT, first_token_seconds=1e15),),
     ranks=(RankReport(weights_bytes=MOST_BYTES),),
-    arguments={"max_model_len": -1, "dtype": "bfloat16", "gpu_memory_utilization": 0.9, "max_num_seqs": MOST_COUNT},
+    arguments={
+        "max_model_len": -1,
+        "dtype": "bfloat16",
+        "gpu_memory_utilization": 0.9,
+        "kv_cache_memory_bytes": MOST_BYTES,
+    },
 )
 
 
@@ -37,7 +42,7 @@ def test_what_can_not_be_is_not_known() -> None:
         state="serving",
         replicas=(ReplicaReading(replica="0", running_requests=10**300, waiting_requests=3, prompt_tokens=-7),),
         ranks=(RankReport(weights_bytes=1 << 90, cuda_graphs_bytes=5),),
-        arguments={"max_model_len": 10**40, "dtype": "x" * 1000, "tp": 2},
+        arguments={"max_model_len": 10**40, "num_gpu_blocks": MOST_COUNT, "dtype": "x" * 1000, "tp": 2},
         notes=("before",),
     )
 
@@ -50,7 +55,7 @@ def test_what_can_not_be_is_not_known() -> None:
         arguments={"tp": 2},
         notes=(
             "before",
-            "values beyond what can be, which are not shown: dtype, max_model_len, prompt_tokens, running_requests "
+            "values beyond what can be, which are not shown: dtype, max_model_len, num_gpu_blocks, prompt_tokens "
             "and others",
         ),
     )
