@@ -9,6 +9,8 @@ def main() -> int:
 
     Imports come after the handlers: they take a while, in which a signal is answered as at any other time.
     """
+    if sys.argv[1:2] == ["run"]:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # until there is something to reload
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         from agent.cli import run

@@ -429,6 +429,7 @@ def _on_signals(*numbers: int, act: Callable[[], object]) -> None:
     for number in numbers:
         with contextlib.suppress(ValueError, RuntimeError):  # not in the main thread
             loop.add_signal_handler(number, act)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
 
 
 def _own_addresses() -> frozenset[str]:

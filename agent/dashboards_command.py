@@ -44,6 +44,8 @@ def dashboards_command(
     chosen = _chosen(names)
     if configmap is None and (namespace is not None or labels):
         raise InputError("--namespace and --label belong to a ConfigMap; give --configmap NAME too")
+    if listed and (out is not None or configmap is not None):
+        raise InputError(f"--list writes nothing; leave out {'--out' if out is not None else '--configmap'}")
     if listed:
         _list(chosen, as_json=as_json)
         return

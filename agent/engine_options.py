@@ -12,6 +12,7 @@ from agent.memory.arguments import DTYPES, ENGINES, KV_CACHE_DTYPES, Arguments, 
 from agent.memory.budget import Device
 from agent.memory.model_config import ModelConfigError
 from agent.memory.serving import TITLES
+from agent.memory.units import shown
 from collectors.readings import ModelFiles
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -133,6 +134,10 @@ def read_arguments(flags: Mapping[str, object], *, engine: str | None) -> Argume
     version = given.get("--engine-version")
     if isinstance(version, str) and not _VERSION.fullmatch(version):
         raise InputError(f"argument '--engine-version': expected a version such as 0.33 or b6500, got {version[:60]!r}")
+    for flag in ("--kv-cache-dtype-k", "--kv-cache-dtype-v"):
+        if (value := given.get(flag)) is not None and value not in KV_CACHE_DTYPES[engine]:
+            types = ", ".join(KV_CACHE_DTYPES[engine])
+            raise InputError(f"argument {flag!r}: expected one of {types}, got {shown(value)}")
     arguments = one_sentence(lambda: from_flags(given, engine=engine, own=_WITHOUT_POOL.get(engine)))
     multiple = BLOCK_MULTIPLES.get(engine, 1)
     if arguments.block_size is not None and arguments.block_size % multiple:

@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Iterable
+from typing import TypeVar
 
 from agent.errors import InputError
 from agent.memory.units import shown
 
+T = TypeVar("T")
 _NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _NAMESPACE = re.compile(r"(?=.{1,63}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _LABEL_PART = r"[a-zA-Z0-9]([-a-zA-Z0-9_.]{0,61}[a-zA-Z0-9])?"
@@ -37,7 +39,21 @@ def parse_labels(texts: Iterable[str]) -> dict[str, str]:
         InputError: one is not of this form, or not as Kubernetes takes it.
     """
     pairs = (like(_LABEL, "--label", text, "KEY=VALUE").partition("=") for text in texts)
-    return {key: value for key, _, value in pairs}
+    return once("--label", [(key, value) for key, _, value in pairs])
+
+
+def once(option: str, pairs: Iterable[tuple[str, T]]) -> dict[str, T]:
+    """What an option gave by name.
+
+    Raises:
+        InputError: a name was given twice.
+    """
+    found: dict[str, T] = {}
+    for name, value in pairs:
+        if name in found:
+            raise InputError(f"{option}: {shown(name)} is given twice; keep one")
+        found[name] = value
+    return found
 
 
 def like(pattern: re.Pattern[str], option: str, text: str, expected: str) -> str:

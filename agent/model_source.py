@@ -14,7 +14,7 @@ from agent.errors import InputError, RunError
 from collectors.errors import CollectorError, Unreachable
 from collectors.hf_cache import NAME, hub_directory, snapshot_path
 from collectors.hub import ENDPOINT, Source, download
-from collectors.model_files import read_model
+from collectors.model_files import os_error, read_model
 from collectors.readings import ModelFiles
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -43,9 +43,10 @@ def open_model(
     if from_hub:
         return _from_hub(model, revision, environment)
     path = Path(model)
-    if not path.exists() and (snapshot := _cached(model, revision, environment)) is not None:
+    is_there = _is_there(path)
+    if not is_there and (snapshot := _cached(model, revision, environment)) is not None:
         return replace(_read(snapshot), path=model)
-    if not path.exists() and NAME.fullmatch(model) and path.suffix != ".json":
+    if not is_there and NAME.fullmatch(model) and path.suffix != ".json":
         home = hub_directory(environment) or "none"
         raise InputError(
             f"{model}: no such file, and no model of that name in the Hugging Face cache ({home}); give a directory, a "
@@ -54,6 +55,13 @@ def open_model(
     if revision is not None:
         raise InputError("--revision is that of a model by name; a path has none")
     return _read(path)
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError as error:
+        raise InputError(str(os_error(path, error))) from error
 
 
 def _read(path: Path) -> ModelFiles:

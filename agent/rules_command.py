@@ -8,7 +8,7 @@ import click
 from msgspec import json
 
 from agent.errors import InputError
-from agent.kubernetes_names import like, namespace_name, object_name, parse_labels
+from agent.kubernetes_names import like, namespace_name, object_name, once, parse_labels
 from agent.rule_selector import parse_selector
 from agent.rules import RUNBOOKS, THEMES, Choices, as_yaml, manifest, parse_threshold, rules, thresholds
 
@@ -42,7 +42,7 @@ def rules_command(
 
     Example: vramscope rules --set headroom_ratio=0.05 --selector 'job="vramscope"' > vramscope-rules.yml
     """
-    set_here = dict(_one_sentence("--set", parse_threshold, text) for text in given)
+    set_here = once("--set", (_one_sentence("--set", parse_threshold, text) for text in given))
     choices = Choices(
         thresholds=set_here,
         selector=_one_sentence("--selector", parse_selector, selector),

@@ -181,6 +181,8 @@ class _Hub:
                     url = self._followed(url, answer.headers.get("location", ""))
         except httpx.TimeoutException as exc:
             raise self._late(file) from exc
+        except httpx.InvalidURL as exc:
+            raise Unreadable("redirect", f"{url.host} redirects {file} to what is no address; try again later") from exc
         except httpx.HTTPError as exc:
             raise Unreachable(
                 "no_answer", f"no usable answer from {url.host} for {file} ({type(exc).__name__})"
@@ -196,6 +198,10 @@ class _Hub:
     def _followed(self, url: httpx.URL, location: str) -> httpx.URL:
         """Where a redirect leads: to the hub itself, or to anybody over TLS."""
         target = url.join(location)
+        try:
+            target.host.encode("idna")  # as the look-up of its address does
+        except UnicodeError as exc:
+            raise httpx.InvalidURL(str(exc)) from exc
         if target.scheme != "https" and _origin(target) != _origin(self._root):
             raise Unreadable("redirect", f"{url.host} redirects to {target.scheme}://{target.host}, which is not https")
         return target

@@ -71,7 +71,7 @@ def read_model(path: Path, *, max_config_bytes: int = MAX_CONFIG_BYTES) -> Model
         checkpoint = _checkpoint(index_path) if index_path else _Checkpoint(notes=(_no_weights(path),))
         sums = _sums(path, checkpoint.files)
     except OSError as exc:
-        raise _os_error(path, exc) from exc
+        raise os_error(path, exc) from exc
     return _model(path, config_path, config, checkpoint, sums)
 
 
@@ -280,7 +280,8 @@ def _no_weights(path: Path) -> str:
     return f"no safetensors files with {path}, so the bytes of its tensors are not known"
 
 
-def _os_error(path: Path, exc: OSError) -> CollectorError:
+def os_error(path: Path, exc: OSError) -> CollectorError:
+    """Why a file of a model can't be read, as the system says."""
     where = exc.filename or path
     if isinstance(exc, FileNotFoundError):
         return Unreadable(

@@ -88,6 +88,29 @@ def test_a_signal_in_the_midst_of_imports_ends_it_quietly(number: signal.Signals
     assert "Traceback" not in rest
 
 
+def test_a_reload_in_the_midst_of_imports_is_no_end(tmp_path: Path) -> None:
+    """A service manager may ask for one as soon as the process is there: it waits for something to reload."""
+    settings, errors = tmp_path / "s.yml", tmp_path / "errors"
+    settings.write_text("discovery: false\nrecorder: {minutes: 0}")
+    command = [sys.executable, "-X", "importtime", "-Im", "agent", "run", "--config", str(settings)]
+    environment = {**os.environ, "STATE_DIRECTORY": str(tmp_path)}
+    with (
+        errors.open("wb") as log,
+        subprocess.Popen(
+            [*command, "--listen", "127.0.0.1:0"], env=environment, stdout=subprocess.PIPE, stderr=log, text=True
+        ) as process,
+    ):
+        while process.poll() is None and "agent.errors\n" not in errors.read_text():
+            time.sleep(0.001)
+        process.send_signal(signal.SIGHUP)
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("listening on")
+        process.send_signal(signal.SIGTERM)
+
+    assert process.returncode == 0
+    assert "settings reloaded" in errors.read_text()
+
+
 def test_an_early_end_of_the_demo_leaves_no_folder(tmp_path: Path) -> None:
     """SIGTERM as soon as its temporary folder is there."""
     command = [sys.executable, "-m", "agent", "demo", "--listen", "127.0.0.1:0"]

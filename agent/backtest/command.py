@@ -52,9 +52,12 @@ def _recordings(folder: Path, problems: list[str]) -> Iterator[Recording]:
     Raises:
         InputError: no folder, no recording in it, or one that can't be read.
     """
-    if not folder.is_dir():
-        raise InputError(f"{folder}: expected a folder with recordings ({EXPECTED})")
-    paths = sorted(path for path in folder.rglob("*") if path.name.endswith((SIGNALS, BUNDLE)))
+    try:
+        if not folder.is_dir():
+            raise InputError(f"{folder}: expected a folder with recordings ({EXPECTED})")
+        paths = sorted(path for path in folder.rglob("*") if path.name.endswith((SIGNALS, BUNDLE)))
+    except OSError as error:
+        raise InputError(f"{folder}: can't be read: {error.strerror}; run it as a user who may") from error
     if not paths:
         raise InputError(f"{folder}: no recording in it; expected files named {EXPECTED}")
     for path in paths:

@@ -225,10 +225,15 @@ def _gib(value: object) -> float:
     return float(value)
 
 
-def _text(value: object) -> str:
-    if not isinstance(value, str) or not value or len(value) > 100:
-        raise ValueError(f"expected text, got {shown(value)}")
-    return value
+def _text(most: int) -> Callable[[object], str]:
+    def convert(value: object) -> str:
+        if not isinstance(value, str) or not value:
+            raise ValueError(f"expected text, got {shown(value)}")
+        if len(value) > most:
+            raise ValueError(f"expected at most {most} letters, got {len(value)}")
+        return value
+
+    return convert
 
 
 def _state_dtype(value: object) -> str:
@@ -282,9 +287,10 @@ def _speculation(text: str) -> str:
 
 _RANKS = _count(1, 1024)
 _BYTES = _count(1, 1 << 50)
+_NAME, _PATH = _text(100), _text(1000)
 _TOKENS = _count(1, 1 << 31)
 _CONVERTERS: dict[str, Callable[[object], object]] = {
-    "engine_version": _text,
+    "engine_version": _NAME,
     "tp": _RANKS,
     "pp": _RANKS,
     "dp": _RANKS,
@@ -292,11 +298,11 @@ _CONVERTERS: dict[str, Callable[[object], object]] = {
     "ep": _switch,
     "dp_attention": _switch,
     "dtype": _dtype,
-    "quantization": _text,
+    "quantization": _NAME,
     "weights_bytes": _BYTES,
-    "kv_cache_dtype": _text,
-    "kv_cache_dtype_k": _text,
-    "kv_cache_dtype_v": _text,
+    "kv_cache_dtype": _NAME,
+    "kv_cache_dtype_k": _NAME,
+    "kv_cache_dtype_v": _NAME,
     "block_size": _count(1, 65_536),
     "max_model_len": _TOKENS,
     "gpu_memory_utilization": _fraction,
@@ -304,7 +310,7 @@ _CONVERTERS: dict[str, Callable[[object], object]] = {
     "max_num_batched_tokens": _TOKENS,
     "max_num_seqs": _count(1, 1 << 20),
     "speculative": _speculative,
-    "draft_model": _text,
+    "draft_model": _PATH,
     "prefix_caching": _switch,
     "async_scheduling": _switch,
     "mamba_cache_dtype": _state_dtype,

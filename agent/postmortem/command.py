@@ -1,6 +1,8 @@
 """``vramscope postmortem``: play a recording to its end, and gather what it shows."""
 
 import contextlib
+import os
+import tempfile
 from pathlib import Path
 
 from agent.errors import RunError
@@ -34,12 +36,35 @@ def is_same(one: Path, other: Path) -> bool:
 
 
 def write_out(path: Path, text: str) -> None:
-    """Write a file that a person named.
+    """Write a file that a person named; one that is there is replaced as a whole, or stays as it was.
 
     Raises:
         RunError: one sentence.
     """
+    content = text.encode("utf-8", errors="replace")
     try:
-        path.write_text(text, encoding="utf-8", errors="replace")
+        path = path.resolve()
+        if path.exists() and not path.is_file():
+            path.write_bytes(content)  # a pipe or a terminal
+        else:
+            _replace(path, content)
     except OSError as error:
         raise RunError(f"{path}: can't write it: {error.strerror}") from error
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """By a file beside it that takes its place, with its mode."""
+    mode = path.stat().st_mode & 0o777 if path.exists() else 0o644
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name[:50]}-", dir=path.parent)
+    new = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            new.unlink()
+        raise

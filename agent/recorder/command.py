@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from agent.disk import translated
-from agent.errors import RunError
+from agent.errors import InputError, RunError
 from agent.folder_lock import FILE_MODE
 from agent.recorder.records import Frozen
 from agent.recorder.ring import OURS, REQUEST, Ring, bundles_in
@@ -31,10 +31,11 @@ def keep_recording(
     is on the disk, and is kept from here.
 
     Raises:
+        InputError: the folder can't be looked at.
         RunError: one sentence: no recorder was ever here, no permission, or the agent does not answer.
     """
     ring = Ring(state_directory, minutes=sizes.minutes, max_bytes=sizes.max_bytes)
-    if not ring.segments():
+    if not _segments(ring):
         raise RunError(
             f"{ring.folder}: nothing was recorded here; name the agent's directory with --state-directory, or its "
             "settings with --config"
@@ -51,6 +52,20 @@ def keep_recording(
                 ring.close()
     except CollectorError as error:
         raise RunError(str(error)) from error
+
+
+def _segments(ring: Ring) -> list[Path]:
+    """Those on the disk; of a folder that may not be read it says so, and not that it is empty."""
+    try:
+        if os.path.lexists(ring.folder):
+            os.scandir(ring.folder).close()
+        return ring.segments()
+    except OSError as error:
+        advice = "run it as the agent's user or as root" if isinstance(error, PermissionError) else "name another"
+        raise InputError(
+            f"{ring.folder}: can't look for what was recorded here: {error.strerror}; {advice}, or name the agent's "
+            "directory with --state-directory"
+        ) from error
 
 
 def _ask(ring: Ring, seconds: float) -> Path:

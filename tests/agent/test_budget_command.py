@@ -350,6 +350,10 @@ def test_names_from_a_config_are_text(tmp_path: Path) -> None:
             ("--max-model-len", "long"),
             "argument '--max-model-len': expected an integer from 1 to 2147483648, got 'long'",
         ),
+        (
+            ("--engine", "llama_cpp", "--kv-cache-dtype-k", "bogus"),
+            "argument '--kv-cache-dtype-k': expected one of auto, f32, f16,",
+        ),
         (("--kv-cache-dtype", "fp9"), "argument '--kv-cache-dtype': expected one of auto, bfloat16,"),
         (
             ("--engine", "lmdeploy"),

@@ -102,6 +102,9 @@ def test_what_is_too_large_for_a_config_map_is_refused() -> None:
         (("--label", "a=b"), "--namespace and --label belong to a ConfigMap; give --configmap NAME too"),
         (("--configmap", "Ä"), "--configmap: expected a name of Kubernetes, such as vramscope, got 'Ä-"),
         (("--configmap", "a", "--namespace", "A"), "--namespace: expected a name such as monitoring, got 'A'"),
+        (("--list", "--out", "/nowhere"), "--list writes nothing; leave out --out"),
+        (("--list", "--configmap", "a"), "--list writes nothing; leave out --configmap"),
+        (("--configmap", "a", "--label", "b=c", "--label", "b=d"), "--label: 'b' is given twice; keep one"),
         (("--configmap", "a", "--label", "b"), "--label: expected KEY=VALUE, got 'b'"),
     ],
 )

@@ -1,7 +1,9 @@
 """Where the model of a command comes from: a path, the local cache, and the hub only when asked."""
 
 import json
+import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from agent.budget_command import budget_command
 from tests.agent.memory.models import DIRECTORY
 from tests.collectors.hub_server import FakeHub, fake_hub
 from tests.collectors.test_hub import shard
+from tests.collectors.test_procfs import as_nobody
 
 NAME = "acme/llama"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -49,6 +52,29 @@ def test_a_name_in_the_cache(cache: Path) -> None:
 
         assert (result.exit_code, result.stderr) == (0, "")
         assert json.loads(result.stdout)["model"]["name"] == "llama"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give up privileges")
+@pytest.mark.parametrize("option", ["", "--draft-model"])
+def test_a_path_that_may_not_be_looked_at(option: str) -> None:
+    """A missing permission is one sentence, and no missing file."""
+    run(str(CONFIG))  # imports what nobody may read
+    with tempfile.TemporaryDirectory() as name:  # nobody else may enter it
+        path = f"{name}/model"
+        config = [str(CONFIG), option, path] if option else [path]
+        shown = as_nobody(lambda: str((result := run(*config)).exit_code) + result.stderr)
+
+    where = f"{option}: {path}" if option else path
+    assert shown == f"2Error: {where}: no permission to read it; run vramscope as a user who may\n"
+
+
+def test_a_path_that_no_system_has() -> None:
+    """Names of 300 letters."""
+    for arguments in (("x" * 300,), (str(CONFIG), "--draft-model", "x" * 300)):
+        result = run(*arguments)
+
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert "x: can't be read: File name too long" in result.stderr
 
 
 def test_a_name_that_is_nowhere(cache: Path) -> None:

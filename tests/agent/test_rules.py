@@ -194,6 +194,14 @@ def test_json_has_the_thresholds_in_force(capsys: pytest.CaptureFixture[str]) ->
     ("options", "sentence"),
     [
         (("--set", "headroom_ratio"), "--set: expected NAME=VALUE, got 'headroom_ratio'"),
+        (
+            ("--set", "headroom_ratio=0.1", "--set", "headroom_ratio=0.2"),
+            "--set: 'headroom_ratio' is given twice; keep one",
+        ),
+        (
+            ("--prometheus-rule", "x", "--label", "a=b", "--label", "a=c"),
+            "--label: 'a' is given twice; keep one",
+        ),
         (("--set", "headroom=0.1"), "--set: no threshold is called 'headroom'; did you mean headroom_ratio?"),
         (("--set", "headroom_ratio=5%"), "--set: headroom_ratio: expected a number from 0 to 1, got '5%'"),
         (("--set", "headroom_ratio=1.5"), "--set: headroom_ratio: expected a number from 0 to 1, got '1.5'"),

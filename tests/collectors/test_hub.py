@@ -143,6 +143,8 @@ def test_refusals(
     ("target", "said"),
     [
         ("http://elsewhere.example/x", "redirects to http://elsewhere.example, which is not https"),
+        ("mailto:a@b", "redirects config.json to what is no address"),
+        (f"https://{'a' * 300}.example/x", "redirects config.json to what is no address"),
         ("/acme/tiny/resolve/main/config.json", "redirects config.json more than 5 times"),
     ],
 )

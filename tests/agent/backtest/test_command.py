@@ -2,6 +2,7 @@
 
 import json
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from click.testing import CliRunner
 from agent.backtest.recordings import SUFFIX, write_recording
 from agent.cli import cli
 from tests.agent.memory.pool_signals import VLLM, signals
+from tests.collectors.test_procfs import as_nobody
 
 
 def recorded(folder: Path) -> Path:
@@ -53,6 +55,16 @@ def test_an_empty_folder_is_said_in_a_sentence(tmp_path: Path) -> None:
 
     assert code == 2
     assert "no recording in it" in output
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give up privileges")
+def test_a_folder_that_may_not_be_looked_at(tmp_path: Path) -> None:
+    """For want of permission, or because no system has such a name."""
+    with tempfile.TemporaryDirectory() as name:
+        shown = as_nobody(lambda: str(run(f"{name}/x")))
+
+    assert shown == str((2, f"Error: {name}/x: can't be read: Permission denied; run it as a user who may\n"))
+    assert "File name too long" in run("x" * 300)[1]
 
 
 HEAD = '{"schema": "vramscope.signals/1", "name": "x", "facts": {"engine": "vllm"}}\n'

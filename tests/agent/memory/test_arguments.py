@@ -58,6 +58,8 @@ def test_flags(flag: str, value: object, field: str, expected: object) -> None:
             "argument 'gpu-memory-utilization': expected a number above 0 and up to 1, got 'nan'",
         ),
         ({"quantization": 16}, "argument 'quantization': expected text, got 16"),
+        ({"quantization": "x" * 101}, "argument 'quantization': expected at most 100 letters, got 101"),
+        ({"draft-model": "x" * 1001}, "argument 'draft-model': expected at most 1000 letters, got 1001"),
         (
             {"dtype": "int3"},
             "argument 'dtype': expected one of auto, bfloat16, float16, float32, half, float, got 'int3'",

@@ -2,6 +2,7 @@
 
 import os
 import re
+import resource
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 from msgspec.structs import replace
 
 from agent.cli import run
+from agent.errors import RunError
+from agent.postmortem.command import write_out
 from agent.postmortem.html import as_html
 from agent.postmortem.report import Postmortem
 from agent.postmortem.text import as_text
@@ -297,6 +300,27 @@ def test_a_recording_is_not_written_over(bundle: Path, capsys: pytest.CaptureFix
     assert run(["postmortem", str(bundle), "--html", str(other)]) == 2
     assert "that is the recording itself" in capsys.readouterr().err
     assert bundle.read_bytes() == before
+
+
+def test_a_page_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
+    """On a full disk the page of before stays, with nothing beside it; its mode is kept, a link leads on."""
+    page, link = tmp_path / "page.html", tmp_path / "link.html"
+    page.write_text("before")
+    page.chmod(0o600)
+    link.symlink_to(page)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(RunError, match=r"^[^\n]*page\.html: can't write it: File too large$"):
+            write_out(page, "x" * 10_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (page.read_text(), sorted(tmp_path.iterdir())) == ("before", [link, page])
+
+    write_out(link, "after")
+
+    assert (page.read_text(), page.stat().st_mode & 0o777, link.is_symlink()) == ("after", 0o600, True)
+    assert sorted(tmp_path.iterdir()) == [link, page]
 
 
 def test_a_name_that_is_no_utf_8_is_escaped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,17 +1,20 @@
 """Asking for a recording: of a running agent by a file, or from what one left behind."""
 
+import os
+import tempfile
 import threading
 from pathlib import Path
 
 import pytest
 
-from agent.errors import RunError
+from agent.errors import InputError, RunError
 from agent.recorder.chunks import RecordingFile
 from agent.recorder.command import keep_recording
 from agent.recorder.records import Frozen
 from agent.recorder.ring import REQUEST
 from agent.settings import RecorderSettings
 from tests.agent.recorder.flight import Flight
+from tests.collectors.test_procfs import as_nobody
 
 SIZES = RecorderSettings()
 
@@ -52,6 +55,26 @@ def test_an_agent_that_does_not_answer(flight: Flight) -> None:
 
     assert raised.value.message == f"{flight.ring.folder}: the agent that records here did not answer within 0.1 s"
     assert not (flight.ring.folder / REQUEST).exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give up privileges")
+def test_a_folder_that_may_not_be_looked_at() -> None:
+    """It is one sentence, wherever in the path the permission ends, and not an empty folder."""
+
+    def asked() -> str:
+        with pytest.raises(InputError) as raised:
+            keep_recording(Path(name), SIZES)
+        return raised.value.message
+
+    with tempfile.TemporaryDirectory() as name:
+        (Path(name) / "recorder" / "ring").mkdir(parents=True)
+        outside = as_nobody(asked)
+        Path(name).chmod(0o755)
+        (Path(name) / "recorder").chmod(0o700)
+        inside = as_nobody(asked)
+
+    assert outside == inside
+    assert outside.startswith(f"{name}/recorder: can't look for what was recorded here: Permission denied; run it as ")
 
 
 def test_where_no_agent_runs(flight: Flight) -> None:
