@@ -26,7 +26,7 @@ COLOURS = {"COLORTERM": "truecolor"}
 SCREENS = (  # of a terminal: name, size, the keys that lead there from the one before, what is on it then
     ("top", NARROW, (), "by risk"),
     ("top-server", (100, 24), ("End", "Enter"), "esc back"),
-    ("top-help", (80, 30), ("h",), "Of the bars"),
+    ("top-help", (80, 48), ("h",), "Of the bars"),
 )
 WIDEST = 200  # of what is written; nothing is wrapped
 SHEET = 780  # CSS pixels: 80 columns and a margin
