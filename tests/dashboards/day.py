@@ -8,6 +8,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
+from agent.processes import with_names
 from collectors.readings import NodeReading, XidEvent
 from collectors.simulated.scenario import load_scenario
 from collectors.simulated.state import HostState, NodeState
@@ -140,8 +141,8 @@ class Day(Node):
             self.log("upgraded").mkdir()
 
     def reading(self) -> NodeReading:
-        """A pass over the devices, in which an Xid error is told at its moment."""
-        reading = super().reading()
+        """A pass over the devices as ``--per-process`` makes them, in which an Xid error is told at its moment."""
+        reading = with_names(super().reading(), self._discovery.name)
         uuid = reading.devices[1].uuid
         if self.now != DAY_SECONDS - 1800 or uuid is None:
             return reading

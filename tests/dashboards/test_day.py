@@ -12,7 +12,6 @@ from tests.dashboards.model import FILES, load
 
 WITHOUT_DATA = {  # a word of the query: why it finds nothing on that day
     "vramscope_host_memory_": "no GPU of the node shares the host's memory",
-    "vramscope_process_memory_bytes": "it is not asked for",
     "vramscope_recording_start_timestamp_seconds": "the agent lives and replays nothing",
     "vramscope_device_row_remap_failure": "no row remap fails there",
     "vramscope_server_refusals_total": "vLLM preempts, it refuses no request for want of room",
