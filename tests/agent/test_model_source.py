@@ -58,10 +58,12 @@ def test_a_name_in_the_cache(cache: Path) -> None:
 @pytest.mark.parametrize("option", ["", "--draft-model"])
 def test_a_path_that_may_not_be_looked_at(option: str) -> None:
     """A missing permission is one sentence, and no missing file."""
-    run(str(CONFIG))  # imports what nobody may read
-    with tempfile.TemporaryDirectory() as name:  # nobody else may enter it
-        path = f"{name}/model"
-        config = [str(CONFIG), option, path] if option else [path]
+    with tempfile.TemporaryDirectory() as closed, tempfile.TemporaryDirectory() as open_to_all:
+        Path(open_to_all).chmod(0o755)
+        readable = shutil.copy(CONFIG, open_to_all)
+        path = f"{closed}/model"
+        config = [readable, option, path] if option else [path]
+        run(readable, *config[1:])  # imports what nobody may read
         shown = as_nobody(lambda: str((result := run(*config)).exit_code) + result.stderr)
 
     where = f"{option}: {path}" if option else path

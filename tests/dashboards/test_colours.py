@@ -8,14 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.dashboards.model import FILES, ROOT, load, panels
+from tests.dashboards.model import FILES, load, panels
+from tests.page_colours import COLOURS
 
-STYLE = (ROOT / "agent" / "web" / "style.css").read_text(encoding="utf-8")
-PAGE = {
-    name: colour
-    for rule, colour in re.findall(r"^((?:\[data-component=[^{]+)+)\{ --c: (#\w+);", STYLE, re.MULTILINE)
-    for name in re.findall(r'"(\w+)"', rule)
-}
 LEVELS = {"ok": "#5794f2", "watch": "#fade2a", "at risk": "#ff780a", "critical": "#c4162a"}
 JUST_NOTICEABLE = 2.3  # difference of CIE L*a*b* (Mahy and others, 1994)
 OTHERS = "other_processes"  # a guest is what an operator looks for, so it stands out from all that belongs there
@@ -53,8 +48,8 @@ def _colour(panel: dict[str, Any], series: str) -> str | None:
 @pytest.mark.parametrize(("dashboard", "panel"), DRAWN, ids=[f"{name}: {panel['title']}" for name, panel in DRAWN])
 def test_components_have_the_colours_of_the_page(dashboard: str, panel: dict[str, Any]) -> None:
     """With or without a server's name behind them; what is free is nearly no colour on either."""
-    assert len(PAGE) > 15
-    for name, colour in PAGE.items():
+    assert len(COLOURS) > 15
+    for name, colour in COLOURS.items():
         assert (_colour(panel, name), _colour(panel, f"{name} chat")) == (colour, colour), name
     free = panel["fieldConfig"]["overrides"]
     assert {"id": "custom.fillOpacity", "value": 8} in next(
@@ -68,7 +63,7 @@ def test_pools_have_the_colours_of_their_components() -> None:
     panel = next(panel for panel in panels(load(kv)) if panel["title"] == "KV tokens by state")
 
     for state in ("used", "cached", "free", "available", "reserved"):
-        assert _colour(panel, f"kv_{state} full") == PAGE[f"kv_{state}"]
+        assert _colour(panel, f"kv_{state} full") == COLOURS[f"kv_{state}"]
     assert all('"kv_$1"' in target["expr"] for target in panel["targets"][:2])
 
 
@@ -84,10 +79,10 @@ def test_levels_and_components_stay_apart_for_every_eye(eye: Matrix) -> None:
     """Levels by far; of components also the shades of one colour, for parts of one thing, by more than is just seen."""
     for (one, a), (other, b) in combinations(LEVELS.items(), 2):
         assert _difference(a, b, eye) > 8 * JUST_NOTICEABLE, (one, other)
-    for (one, a), (other, b) in combinations(PAGE.items(), 2):
+    for (one, a), (other, b) in combinations(COLOURS.items(), 2):
         assert a == b or _difference(a, b, eye) > 3 * JUST_NOTICEABLE, (one, other)
-    for one in PAGE:
-        assert one == OTHERS or _difference(PAGE[OTHERS], PAGE[one], eye) > 10 * JUST_NOTICEABLE, one
+    for one in COLOURS:
+        assert one == OTHERS or _difference(COLOURS[OTHERS], COLOURS[one], eye) > 10 * JUST_NOTICEABLE, one
 
 
 @pytest.mark.parametrize("eye", EYES.values(), ids=EYES.keys())
@@ -107,7 +102,7 @@ def test_lines_of_a_panel_stay_apart_for_every_eye(path: Path, eye: Matrix) -> N
 
 def _names(legend: str) -> set[str]:
     """What the lines of a query can be called."""
-    return {re.sub(r"\{\{(component|collector|state)\}\}", name, legend) for name in (*PAGE, *SOURCES)}
+    return {re.sub(r"\{\{(component|collector|state)\}\}", name, legend) for name in (*COLOURS, *SOURCES)}
 
 
 def _words(part: Any) -> Iterator[tuple[str, str]]:

@@ -2,13 +2,11 @@
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 from rich.cells import cell_len
 
-import agent
 from agent.memory.levels import Level
 from agent.memory.risk import OK, REASONS, Reason, Risk
 from agent.snapshot import ExhaustionSeconds, Requests, Server, Snapshot
@@ -19,6 +17,7 @@ from agent.top.screen import Choice, Page, screen
 from agent.top.seen import Shown
 from tests.agent.top.nodes import drawn, eight, text_of
 from tests.agent.web import sample, states
+from tests.page_colours import COLOURS
 
 NODES = {
     "eight": eight(),
@@ -400,11 +399,4 @@ def test_a_time_of_no_year_is_not_known(time: float) -> None:
 
 def test_parts_have_the_colours_of_the_page() -> None:
     """One component, one colour, wherever it is drawn; free is the ground of the page, which is light or dark."""
-    style = (Path(agent.__file__).parent / "web" / "style.css").read_text(encoding="utf-8")
-    of_page = {
-        name: colour
-        for names, colour in re.findall(r"^((?:\[data-component=[^{]+))\{ --c: (#[0-9a-f]{6});", style, re.MULTILINE)
-        for name in re.findall(r'data-component="?(\w+)', names)
-    }
-
-    assert of_page == {name: look.background for name, look in LOOKS.items() if name != "free"}
+    assert {name: look.background for name, look in LOOKS.items() if name != "free"} == COLOURS
