@@ -64,7 +64,7 @@ def watching(server: Filled, folder: Path) -> Iterator[Program]:
     config.write_text(json.dumps(settings))
     start = ("run", "--config", str(config), "--listen", "127.0.0.1:0")
     with running(*start, environment=environment(library, state)) as program:
-        program.until(lambda: program.snapshot()["servers"][0]["pools"], seconds=READ_SECONDS)
+        program.until(lambda: any(one["pools"] for one in program.snapshot()["servers"]), seconds=READ_SECONDS)
         yield program
 
 
