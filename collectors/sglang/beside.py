@@ -26,9 +26,9 @@ def offload_of(page: Page) -> tuple[OffloadReading, ...]:
 def adapters_of(page: Page) -> tuple[AdaptersReading, ...]:
     """Slots for adapters; those are in use whose requests run."""
     return tuple(
-        AdaptersReading(replica=replica, slots=slots, used_slots=_count(page, replica, "adapters_used"))
+        AdaptersReading(replica=replica, slots=slots, used_slots=page.count(replica, "adapters_used"))
         for replica in page.replicas
-        if (slots := _count(page, replica, "adapters"))
+        if (slots := page.count(replica, "adapters"))
     )
 
 
@@ -47,7 +47,7 @@ def speculative(info: Mapping[str, Any]) -> str | None:
 
 def _tiers(page: Page, replica: str) -> Iterator[OffloadReading]:
     for kind, held, size in _TIERS:
-        used, capacity = _count(page, replica, held), _count(page, replica, size)
+        used, capacity = page.count(replica, held), page.count(replica, size)
         if used is not None and capacity:
             yield OffloadReading(
                 replica=replica,
@@ -58,8 +58,3 @@ def _tiers(page: Page, replica: str) -> Iterator[OffloadReading]:
                 capacity_tokens=capacity,
                 used_tokens=used,
             )
-
-
-def _count(page: Page, replica: str, field: Field) -> int | None:
-    value = page.values[replica].get(field)
-    return None if value is None else round(value)

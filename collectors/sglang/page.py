@@ -54,6 +54,15 @@ class Page(Struct, frozen=True, kw_only=True):
     requests: Mapping[RequestField, float]
     notes: tuple[str, ...]
 
+    def count(self, replica: str, field: Field) -> int | None:
+        """Whole tokens, slots or requests; None where it is not told."""
+        return rounded(self.values[replica].get(field))
+
+
+def rounded(value: float | None) -> int | None:
+    """What a page can only tell as a float."""
+    return None if value is None else round(value)
+
 
 def parse_page(text: str, *, source: str) -> Page:
     """The needed facts of a page, whose ``source`` is named in messages; values not finite or absurd are left out.

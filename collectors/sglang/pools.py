@@ -39,14 +39,14 @@ def pools_of(
 def _full(
     page: Page, replica: str, known_capacity: int | None, known_page_size: int | None, *, alike: bool
 ) -> Iterator[PoolReading]:
-    capacity = _count(page, replica, "capacity") or _paged(page, replica) or known_capacity
-    used, cached, free = (_count(page, replica, field) for field in ("used", "cached", "free"))
+    capacity = page.count(replica, "capacity") or _paged(page, replica) or known_capacity
+    used, cached, free = (page.count(replica, field) for field in ("used", "cached", "free"))
     ratio = page.values[replica].get("used_ratio")
     if used is None and ratio is None:
         return
     if capacity and used is not None:
         ratio = min(used / capacity, 1.0)
-    page_size = _count(page, replica, "page_size") or known_page_size
+    page_size = page.count(replica, "page_size") or known_page_size
     is_only = alike and not any(True for _ in _apart(page, replica))
     gib = page.values[replica].get("pool_gib", 0.0)
     yield PoolReading(
@@ -67,12 +67,12 @@ def _full(
 def _apart(page: Page, replica: str) -> Iterator[PoolReading]:
     """Pools that a model does not have are all 0."""
     for kind, field, *fields in _APART:
-        used, cached, free = (_count(page, replica, one) for one in fields)
+        used, cached, free = (page.count(replica, one) for one in fields)
         if used is None or cached is None or free is None:
             continue
-        capacity = (_count(page, replica, field) if field else None) or used + cached + free
+        capacity = (page.count(replica, field) if field else None) or used + cached + free
         if capacity:
-            size = 1 if kind == "state" else _count(page, replica, "page_size") or None
+            size = 1 if kind == "state" else page.count(replica, "page_size") or None
             yield PoolReading(
                 replica=replica,
                 kind=kind,
@@ -88,9 +88,4 @@ def _apart(page: Page, replica: str) -> Iterator[PoolReading]:
 
 
 def _paged(page: Page, replica: str) -> int:
-    return (_count(page, replica, "pages") or 0) * (_count(page, replica, "page_size") or 0)
-
-
-def _count(page: Page, replica: str, field: Field) -> int | None:
-    value = page.values[replica].get(field)
-    return None if value is None else round(value)
+    return (page.count(replica, "pages") or 0) * (page.count(replica, "page_size") or 0)

@@ -16,7 +16,7 @@ from collectors.sglang.beside import adapters_of, offload_of
 from collectors.sglang.info import Info, parse_info
 from collectors.sglang.loads import parse_loads
 from collectors.sglang.names import Field
-from collectors.sglang.page import Page, parse_page
+from collectors.sglang.page import Page, parse_page, rounded
 from collectors.sglang.pools import GIB, pools_of
 
 METRICS, LOADS = "/metrics", "/v1/loads"
@@ -129,14 +129,6 @@ def _beside(page: Page, info: Info) -> Iterator[str]:
 
 def _replica(page: Page, replica: str) -> ReplicaReading:
     """Live counts where there are any; those of ended requests only where one replica has them all."""
-
-    def count(field: Field) -> int | None:
-        value = page.values[replica].get(field)
-        return None if value is None else round(value)
-
-    def whole(value: float | None) -> int | None:
-        return None if value is None else round(value)
-
     live, ended = page.live[replica], page.requests if len(page.replicas) == 1 else {}
     computed, cached = live.get("computed"), live.get("cached")
     if computed is None:
@@ -147,17 +139,17 @@ def _replica(page: Page, replica: str) -> ReplicaReading:
         queries = None if cached is None else computed + cached
     return ReplicaReading(
         replica=replica,
-        running_requests=count("running"),
-        waiting_requests=count("waiting"),
-        preemptions=count("retracted"),
-        prompt_tokens=whole(prompt),
-        generation_tokens=whole(live.get("decoded", ended.get("generation_tokens"))),
-        finished=whole(ended.get("finished")),
-        finished_prompt_tokens=whole(ended.get("prompt_tokens")) if computed is not None else None,
-        finished_generation_tokens=whole(ended.get("generation_tokens")) if "decoded" in live else None,
-        prefix_hit_tokens=whole(hits),
-        prefix_query_tokens=whole(queries),
-        first_tokens=whole(ended.get("first_tokens")),
+        running_requests=page.count(replica, "running"),
+        waiting_requests=page.count(replica, "waiting"),
+        preemptions=page.count(replica, "retracted"),
+        prompt_tokens=rounded(prompt),
+        generation_tokens=rounded(live.get("decoded", ended.get("generation_tokens"))),
+        finished=rounded(ended.get("finished")),
+        finished_prompt_tokens=rounded(ended.get("prompt_tokens")) if computed is not None else None,
+        finished_generation_tokens=rounded(ended.get("generation_tokens")) if "decoded" in live else None,
+        prefix_hit_tokens=rounded(hits),
+        prefix_query_tokens=rounded(queries),
+        first_tokens=rounded(ended.get("first_tokens")),
         first_token_seconds=ended.get("first_token_seconds"),
     )
 
